@@ -1,7 +1,7 @@
-"""`corl-twins COMMAND ...`, which is `python -m shared COMMAND ...` too: finds the command's module and runs it.
+"""`corl-twins COMMAND ...`, or `python -m shared COMMAND ...`: imports the module of a command and runs it.
 
-A module is imported when its command is called, so that help is there at once. Modules are known by name alone: some of
-them stand above `shared`, and nothing here knows who stands above.
+A module is only imported when its command is called, so that the help appears at once. Modules are only known by name,
+because some are in layers above `shared`, which this file must not depend on.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from shared.errors import InputError
 from shared.interrupts import ended_at_once
 from shared.names import nearest
 
-# By command, its module and what it does
+# Each command's module, and what it does
 COMMANDS = {
     "train": ("shared.commands.train", "train an algorithm, in PyTorch or in JAX"),
     "sweep": ("shared.commands.sweep", "train many algorithms on many datasets, and finish what is missing"),
@@ -34,7 +34,7 @@ COMMANDS = {
 
 
 def explained() -> str:
-    """The help: every command with a line."""
+    """The help: a line for every command."""
     return "\n".join(
         [
             "usage: corl-twins COMMAND ...",
@@ -50,10 +50,10 @@ def explained() -> str:
 
 
 def run(arguments: Sequence[str]) -> int | None:
-    """Runs the command that the first argument names with the others; returns its exit status, None for 0.
+    """Runs the command that the first argument names, with the other arguments; returns its exit status, None for 0.
 
     Raises:
-        InputError: There is no such command, or what it was given cannot be used.
+        InputError: There is no such command, or its arguments cannot be used.
     """
     if not arguments:
         raise InputError("name a command; --help lists them")
@@ -69,7 +69,7 @@ def run(arguments: Sequence[str]) -> int | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs a command line; returns its exit status: 2 after one line on stderr where it cannot be used."""
+    """Runs a command line; returns its exit status, which is 2 after one line on stderr if the input cannot be used."""
     return ended(run, arguments)
 
 

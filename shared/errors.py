@@ -1,4 +1,4 @@
-"""The exceptions that commands answer with one line and an exit status of their own."""
+"""The exceptions that commands report in one line, with a specific exit status."""
 
 import signal
 
@@ -7,19 +7,19 @@ class InputError(ValueError):
     """The user's input cannot be used. The message is one line that names the fix; commands print it and exit 2."""
 
     def __init__(self, message: str) -> None:
-        # What it quotes may hold line breaks: the name of a file, a library's complaint.
+        # It may quote text with line breaks, such as a file's name or a library's message.
         super().__init__(" ".join(message.splitlines()))
 
 
 class RunError(RuntimeError):
-    """A run that began well cannot go on, or not end well. One line says why and what is saved; commands exit 1."""
+    """A run that began well cannot continue or end well. One line says why and what is saved; commands exit with 1."""
 
 
 class Stopped(KeyboardInterrupt):
-    """A run was asked to stop, and has. One line says what is saved; commands print it and exit with `exit_status`.
+    """A run has stopped because the user asked it to. One line says what is saved; commands exit with `exit_status`.
 
     Attributes:
-        exit_status: 128 and the signal's number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM.
+        exit_status: 128 plus the signal's number, as in shells: 130 for Ctrl-C, 143 for SIGTERM.
     """
 
     def __init__(self, saved: str, number: int) -> None:

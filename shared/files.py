@@ -1,4 +1,4 @@
-"""Writing files so that a reader, or a crash, never meets half of one; and where files of the user's are kept."""
+"""Writes files so that neither readers nor crashes leave half a file; finds the user's folders."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ def home() -> Path:
     """The user's home folder.
 
     Raises:
-        InputError: Nobody can tell which it is.
+        InputError: The home folder is unknown.
     """
     try:
         return Path.home()
@@ -20,16 +20,16 @@ def home() -> Path:
 
 
 def cache_folder() -> Path:
-    """The user's folder for caches: `$XDG_CACHE_HOME` where that is an absolute path, else `~/.cache`."""
+    """The user's folder for caches: `$XDG_CACHE_HOME` if it is an absolute path, else `~/.cache`."""
     chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return chosen if chosen.is_absolute() else home() / ".cache"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file beside its final place, then moves it there in one step; makes missing folders.
+    """Writes a file under a temporary name, then renames it in one step; creates missing folders.
 
-    Afterwards it survives a power cut. A write that fails leaves an older file of that name as it was, and no part of
-    the new one.
+    After this returns, the file survives a power cut. If writing fails, an older file of that name stays unchanged, and
+    no part of the new one is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
@@ -46,7 +46,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes a new name in a folder survive a power cut, where the file system can."""
+    """Makes a new name in a folder survive a power cut, if the file system supports it."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,24 +1,24 @@
-"""How the C library keeps memory that was freed, for programs that soon ask for as much again.
+"""Makes the C library keep freed memory, for programs that soon allocate as much again.
 
-On a CPU, XLA takes the scratch memory of a compiled program in each call, and frees it after the call. From 32 MB on,
-glibc has such a block from the kernel and returns it there. So the next call meets empty pages, and each page of 4 KB
-costs a fault. An online step of CQL with CORL's settings needs 70 MB, which are 17,000 faults.
+On a CPU, XLA allocates a compiled program's scratch memory in each call, and frees it afterwards. The library glibc
+requests blocks of 32 MB or more from the kernel and returns them there. The next call therefore gets empty pages, and
+each page of 4 KB costs a fault. An online step of CQL with CORL's settings needs 70 MB, that is, 17,000 faults.
 
-A scan of many updates asks once. So this is for loops that make a call in each step.
+A scan of many updates allocates only once, so this is for loops that make a call in each step.
 """
 
 import ctypes
 import platform
 
-# Options of `mallopt`, as in <malloc.h>, and its largest number
+# Options of `mallopt` from <malloc.h>, and its largest number
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 _NEVER = 2**31 - 1
 
 
 def share_one_heap() -> None:
-    """Has all threads allocate from one heap, since only the first one can keep large blocks.
+    """Makes all threads allocate from one heap, because only the first one can keep large blocks.
 
-    Threads that have allocated before keep their own. Does nothing where the C library is not glibc.
+    Threads that have already allocated keep their own heap. Does nothing if the C library is not glibc.
     """
     _set(_ARENA_MAX, 1)
 
@@ -26,7 +26,7 @@ def share_one_heap() -> None:
 def keep_freed_memory() -> None:
     """Keeps freed blocks of any size in the process from now on.
 
-    Does nothing where the C library is not glibc.
+    Does nothing if the C library is not glibc.
     """
     _set(_MMAP_MAX, 0)
     _set(_TRIM_THRESHOLD, _NEVER)

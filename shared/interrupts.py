@@ -1,4 +1,4 @@
-"""Ctrl-C while modules are still being loaded: there is nothing to save, and nobody yet who would catch it."""
+"""Ctrl-C while modules are still being imported, when there is nothing to save and no code to catch an exception."""
 
 import contextlib
 import os
@@ -12,23 +12,23 @@ _Handler = Callable[[int, FrameType | None], Any]
 
 
 def end_at_once() -> None:
-    """From now on Ctrl-C ends the process with one line and status 130, until `raise_again`.
+    """From now on, Ctrl-C ends the process with one line and status 130, until `raise_again`.
 
-    An exception would not do: raised within a package that is being loaded, it comes out as another one, or not at all.
-    Nothing changes where Ctrl-C is ignored, as in a shell's background jobs, or where somebody else handles it. Nothing
-    changes outside the main thread either, where Python knows no signals.
+    An exception would not work: raised inside a package that is being imported, it may turn into another one, or
+    vanish. Nothing changes if Ctrl-C is ignored, as in a shell's background jobs, or has another handler. Nothing
+    changes outside the main thread either, because Python only handles signals there.
     """
     _replace(signal.default_int_handler, _end)
 
 
 def raise_again() -> None:
-    """Ctrl-C raises `KeyboardInterrupt` again, if `end_at_once` has changed that."""
+    """Makes Ctrl-C raise `KeyboardInterrupt` again, if `end_at_once` has changed that."""
     _replace(_end, signal.default_int_handler)
 
 
 @contextlib.contextmanager
 def ended_at_once() -> Iterator[None]:
-    """Within it Ctrl-C ends the process, as by `end_at_once`."""
+    """Within the block, Ctrl-C ends the process, as after `end_at_once`."""
     end_at_once()
     try:
         yield

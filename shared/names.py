@@ -1,4 +1,4 @@
-"""The names of datasets: D4RL's, bundled, Minari's, OGBench's and files of one's own; what D4RL says of its own."""
+"""The names of datasets: D4RL's, bundled, Minari's, OGBench's and users' own files; and D4RL's facts about its own."""
 
 import difflib
 import json
@@ -15,13 +15,13 @@ BUNDLED = Path(__file__).resolve().parent.parent / "datasets"
 
 D4RL_FACTS = json.loads(Path(__file__).with_name("d4rl_infos.json").read_text())
 _FILE_SUFFIXES = (".hdf5", ".h5")
-# What the command `datasets import` reads besides
+# Further formats that the command `datasets import` reads
 NUMPYS = (".npz", ".npy")
 PICKLES = (".pkl", ".pickle")
-MINARI = "minari:"  # what the names of Minari's datasets begin with here
-OGBENCH = "ogbench:"  # and those of OGBench's
-OGBENCH_ENVS = "ogbench/"  # what the names of its environments begin with
-ARRAYS = "arrays:"  # what the names of datasets begin with that a Python program hands over
+MINARI = "minari:"  # prefix of Minari's datasets
+OGBENCH = "ogbench:"  # prefix of OGBench's datasets
+OGBENCH_ENVS = "ogbench/"  # prefix of OGBench's environments
+ARRAYS = "arrays:"  # prefix of datasets that a Python program provides as arrays
 
 _NAVIGATION, _MANIPULATION = ("navigate", "stitch"), ("play", "noisy")
 OGBENCH_SETS = {
@@ -32,7 +32,7 @@ OGBENCH_SETS = {
     **dict.fromkeys(("cube-single", "cube-double", "cube-triple", "cube-quadruple", "scene"), _MANIPULATION),
     **dict.fromkeys(("puzzle-3x3", "puzzle-4x4", "puzzle-4x5", "puzzle-4x6"), _MANIPULATION),
 }
-"""OGBench's environments with states, and the kinds of data there are of each."""
+"""OGBench's environments with states, and the kinds of data for each."""
 
 OGBENCH_TASKS = ("", "-task1", "-task2", "-task3", "-task4", "-task5")
 """The endings that name a single OGBench task; without a number it is the environment's default task."""
@@ -73,21 +73,21 @@ NAMES = tuple(f"{robot}-{kind}" for robot in ROBOTS for kind in RECIPES)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint that names the three known words most like `name`."""
+    """A hint with the three known names that are most similar to `name`."""
     return f"nearest: {', '.join(difflib.get_close_matches(name, list(known), n=3, cutoff=0.0)) or 'none'}"
 
 
 def has_published_results(name: str) -> bool:
-    """Whether results on a dataset are compared with CORL's: those on D4RL's names and on the bundled robots' sets.
+    """Whether a dataset's results are compared with CORL's: D4RL's names, and the bundled robots' datasets.
 
-    There CORL's own cuts of episodes, prompts and scales count, however little they fit.
+    For these, CORL's own cuts of episodes, prompts and scales apply, even if they fit badly.
     """
     family = name.removeprefix("mini/").partition("-")[0]
     return name in D4RL_FACTS or (family in ROBOTS and name in bundled())
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a dataset's name is the path of a file of one's own."""
+    """Whether a dataset's name is the path of a user's own file."""
     return name.endswith(_FILE_SUFFIXES)
 
 
@@ -97,10 +97,10 @@ def is_own(name: str) -> bool:
 
 
 def check_imported(name: str) -> None:
-    """Whether a dataset's name is none of data that must be turned into an HDF5 file first.
+    """Checks that a dataset is not in a format that must first be converted to an HDF5 file.
 
     Raises:
-        InputError: It is.
+        InputError: It is in such a format.
     """
     if Path(name).suffix in (*NUMPYS, *PICKLES) or (os.path.isdir(name) and name not in D4RL_FACTS):
         raise InputError(f"{name} is no HDF5 file: `corl-twins datasets import {name} OUT.hdf5` makes one of it")
@@ -109,20 +109,20 @@ def check_imported(name: str) -> None:
 def is_known(name: str) -> bool:
     """Whether `name` is a D4RL id, a bundled, D4RL-Atari's, Minari's or OGBench's dataset, arrays, or a file's path.
 
-    None need be there.
+    The dataset need not exist on this machine.
     """
     hosted = name in D4RL_FACTS or is_atari(name) or name.startswith((MINARI, OGBENCH))
     return hosted or name in bundled() or is_own(name)
 
 
 def is_atari(name: str) -> bool:
-    """Whether `name` is that of one of D4RL-Atari's datasets, such as `breakout-mixed-v0` or `pong-epoch-7-v2`."""
+    """Whether `name` is one of D4RL-Atari's datasets, such as `breakout-mixed-v0` or `pong-epoch-7-v2`."""
     found = _ATARI_NAME.fullmatch(name)
     return found is not None and found["game"] in ATARI_GAMES and int(found["epoch"] or 1) <= _LAST_EPOCH
 
 
 def atari_folder(name: str) -> Path:
-    """Where the files of a dataset of `is_atari` belong, whether they are there or not: beside D4RL's own.
+    """The folder for the files of a D4RL-Atari dataset, which need not exist; it is next to D4RL's own files.
 
     The folder is `<Game>/<run>/<epoch>`. Versions count runs from 0, folders from 1.
     """
@@ -155,7 +155,7 @@ def ogbench_set(name: str) -> OGBenchSet:
     """Parses the name of a single OGBench task, such as `ogbench:cube-single-play-singletask-task1-v0`.
 
     Raises:
-        InputError: OGBench has no such set with states and rewards.
+        InputError: OGBench has no such dataset with states and rewards.
     """
     known = _ogbench_sets()
     if name not in known:
@@ -164,37 +164,37 @@ def ogbench_set(name: str) -> OGBenchSet:
 
 
 def ogbench_path(name: str) -> Path:
-    """Where the file of a dataset of `ogbench_set` belongs, whether it is there or not: where the package looks.
+    """The path of the file of an OGBench dataset, which need not exist: where the package looks for it.
 
     Raises:
-        InputError: As `ogbench_set`.
+        InputError: As for `ogbench_set`.
     """
     return home() / ".ogbench" / "data" / ogbench_set(name).file
 
 
 def row_name(name: str) -> str:
-    """The dataset whose row of settings counts for a dataset: for OGBench's tasks, the name without their number."""
+    """The dataset whose row of settings applies: for OGBench's tasks, the name without their number."""
     return re.sub(r"-task[1-5]-v0$", "-v0", name) if name.startswith(OGBENCH) else name
 
 
 def dataset_path(name: str) -> Path:
-    """Finds a dataset's file, and downloads nothing.
+    """Finds a dataset's file, without downloading it.
 
     Args:
         name: `mini/...` for a bundled dataset, a D4RL id such as `hopper-medium-v2`, or the path of an `.hdf5` file.
 
     Raises:
-        InputError: The name is unknown, or the file is not where it belongs.
+        InputError: The name is unknown, or the file is missing.
     """
     path = dataset_location(name)
-    if not os.path.isfile(path):  # False too of a name that the system does not take
+    if not os.path.isfile(path):  # also for names that the system does not allow
         where = ", or set D4RL_DATASET_DIR to the folder that holds it" if name in D4RL_FACTS else ""
         raise InputError(f"dataset {name!r} is missing: put its file at {path}{where}")
     return path
 
 
 def dataset_location(name: str) -> Path:
-    """Where the file of a dataset of `dataset_path` belongs, whether it is there or not.
+    """The path of the file for a name that `dataset_path` accepts; the file need not exist.
 
     Raises:
         InputError: The name is unknown.
@@ -211,15 +211,15 @@ def dataset_location(name: str) -> Path:
 
 
 def d4rl_folder() -> Path:
-    """Where D4RL's files lie: `$D4RL_DATASET_DIR`, else `~/.d4rl/datasets`, where the d4rl package puts them too."""
+    """The folder of D4RL's files: `$D4RL_DATASET_DIR`, else `~/.d4rl/datasets`, as in the d4rl package."""
     return Path(os.environ.get("D4RL_DATASET_DIR") or home() / ".d4rl" / "datasets")
 
 
 def d4rl_file(name: str) -> str:
-    """The name of the file of a D4RL id; no two files of D4RL's have the same."""
+    """The name of a D4RL dataset's file; no two datasets share one."""
     return Path(D4RL_FACTS[name]["url_path"]).name
 
 
 def bundled() -> list[str]:
-    """Names of the datasets that are part of the repository."""
+    """The names of the datasets in the repository."""
     return sorted(path.relative_to(BUNDLED).with_suffix("").as_posix() for path in BUNDLED.glob("mini/*.hdf5"))

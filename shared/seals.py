@@ -1,9 +1,9 @@
-"""A checksum at the end of a file, in a place where the file's own format has room for it.
+"""A checksum at the end of a file, in a place that the file's own format allows.
 
-The last 71 bytes of a sealed file are `sha256:` and the digest, in hexadecimal, of all bytes before them. PyTorch's
-checkpoints and NumPy's `.npz` are ZIP archives: there these bytes are the archive's comment. In MessagePack they are
-the last text of its outermost map. So one file, moved into place in one step, carries its own proof, and any other
-reader still reads it.
+The last 71 bytes of a sealed file are `sha256:` and the digest, in hexadecimal, of all bytes before them. In PyTorch's
+checkpoints and NumPy's `.npz`, which are ZIP archives, these bytes are the archive's comment. In MessagePack they are
+the last text of the outermost map. Therefore a single file, renamed in one step, contains its own checksum, and other
+readers can still read it.
 """
 
 import hashlib
@@ -13,18 +13,18 @@ from shared.errors import InputError
 
 _MARK = b"sha256:"
 _SIZE = len(_MARK) + 2 * hashlib.sha256().digest_size
-# Stands in the place of the seal until all that comes before it is known
+# Placeholder for the seal until all bytes before it are known
 BLANK = _MARK.decode() + "0" * (_SIZE - len(_MARK))
 
 
 def sealed(content: bytes) -> bytes:
-    """Content that ends in `BLANK`, with the seal in its place."""
+    """Replaces the `BLANK` at the end of the content by the seal."""
     body = memoryview(content)[:-_SIZE]
     return b"".join([body, _seal(body)])
 
 
 def sealed_zip(archive: bytes | memoryview) -> bytes:
-    """A ZIP archive without a comment, with the seal as its comment."""
+    """Adds the seal to a ZIP archive without a comment, as its comment."""
     # An archive ends with the length of its comment, in two bytes.
     assert archive[-2:] == bytes(2), "the archive has a comment already"
     body = b"".join([memoryview(archive)[:-2], _SIZE.to_bytes(2, "little")])
@@ -32,10 +32,10 @@ def sealed_zip(archive: bytes | memoryview) -> bytes:
 
 
 def read_verified(path: Path) -> bytes:
-    """A file's content; one without a seal, older than seals or CORL's, is taken as it is.
+    """Reads a file and checks its seal; files without one, from before seals or from CORL, are accepted.
 
     Raises:
-        InputError: The seal does not fit the content.
+        InputError: The seal does not match the content.
         OSError: The file cannot be read.
     """
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""`corl-twins collect hopper-medium` makes a dataset like D4RL's of that name, with an agent trained here."""
+"""`corl-twins collect hopper-medium`: makes a dataset like D4RL's of that name, with an agent trained here."""
 
 import argparse
 import json
@@ -33,7 +33,7 @@ _OF_FRAMEWORK = {"torch": ("torch",), "jax": ("jax", "jaxlib")}
 _PACKAGES = ("mujoco", "gymnasium", "numpy")
 _SIZE = 25_000
 _LICENCE = "Apache-2.0"
-# Options that decide the training
+# Options of the training
 _TRAINING = {
     "steps": "environment steps of training, and about as many updates",
     "random_steps": "steps before learning begins",
@@ -41,17 +41,17 @@ _TRAINING = {
     "hidden_dim": "width of the networks",
     "eval_freq": "steps between two policies to choose from",
 }
-# Options that decide the box of actions
+# Options of the box of actions
 _BOUNDS = {"action_low": "least actions", "action_high": "greatest actions"}
-# Parts of random play that measure what it earns
+# Parts of random episodes from which the return of random play is estimated
 _RANDOM_PARTS = 10
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line; `--help` explains it.
+    """Parses the command line; `--help` explains it.
 
     Raises:
-        InputError: It cannot be used.
+        InputError: The command line cannot be used.
     """
     parser = Parser(
         prog="corl-twins collect",
@@ -102,7 +102,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _meant(name: str) -> tuple[str, str]:
-    """The environment of a dataset's name, and the dataset's kind.
+    """Splits a dataset's name into its environment and its kind.
 
     Raises:
         InputError: There is no such environment or kind.
@@ -119,13 +119,13 @@ def _meant(name: str) -> tuple[str, str]:
 
 
 class Collection:
-    """One environment's training, as far as it is needed, and what is recorded of its policies."""
+    """The training in one environment, as far as it is needed, and the recording of its policies."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """Trains nothing yet.
+        """Prepares the agent, without training.
 
         Raises:
-            InputError: The environment cannot be made here, or is of another kind.
+            InputError: The environment cannot be created here, or its spaces cannot be used.
         """
         self._options, self._folder, self.env_id = options, options.work_dir, options.env_id
         env = make_env(self.env_id)
@@ -139,10 +139,11 @@ class Collection:
         self._paths: dict[int, Path] = {}
 
     def make(self) -> dict[str, tuple[list[Rows], dict[str, Any]]]:
-        """The dataset: the episodes of each of its parts, and what there is to say about them.
+        """Makes the dataset: for each of its parts, the episodes and their description.
 
         Raises:
-            InputError: Training is too short to leave two policies to choose from, or `work_dir` holds another.
+            InputError: Training is too short to leave two policies to choose from, or `work_dir` contains another
+                training.
         """
         kind = self._options.kind
         if kind == "random":
@@ -157,9 +158,9 @@ class Collection:
         return {name: self._recorded(name, self._chosen[name].step) for name in kind.split("-")}
 
     def references(self) -> dict[str, float]:
-        """The returns of random play and of the expert, if nobody else has defined 0 and 100.
+        """The returns of random play and of the expert, if no other returns count as 0 and 100.
 
-        Nothing if the expert is no better, or there is none: a random set needs no training.
+        Empty if the expert is no better, or if there is none, because a random dataset needs no training.
         """
         if not self._paths or scale(self.env_id).bounds is not None:
             return {}
@@ -169,12 +170,12 @@ class Collection:
     @cached_property
     def _chosen(self) -> dict[str, Snapshot]:
         """The medium policy and the expert."""
-        # A bar redrawn into a log file would flood it, so there is one on terminals only.
+        # A bar that is redrawn would flood a log file, so only terminals get one.
         steps = tqdm(self._paths, desc="rating", unit=" policies", disable=None)
         return choose_policies(steps, self._rate)
 
     def _recorder(self, step: int) -> Recorder:
-        """Of the policy after some environment steps, 0 for one that has learnt nothing."""
+        """The recorder of the policy after this many environment steps, or of an untrained policy for 0."""
         path = self._paths[step] if step else None
         units = action_units(self.agent.config, self.actions) if path is None else SavedRun.open(path).units
         load = partial(self.agent.acting, path, self._shape, self.actions.size, units.bound)
@@ -198,10 +199,10 @@ class Collection:
 
 
 def collect(options: argparse.Namespace) -> None:
-    """Makes the dataset, writes it and prints what there is to say about it.
+    """Makes the dataset, writes it and prints its description.
 
     Raises:
-        InputError: As `Collection.make` and the writers.
+        InputError: As for `Collection.make` and the writers.
     """
     collection = Collection(options)
     parts = collection.make()
@@ -245,12 +246,12 @@ def _provenance(collection: Collection, options: argparse.Namespace) -> dict[str
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; returns its exit status, which says how it was stopped, if it was.
+    """Runs the command; returns its exit status, which depends on the signal if a signal stopped it.
 
     Raises:
-        InputError: What it was given cannot be used.
+        InputError: The command line cannot be used.
         OSError: A file cannot be read or written.
-        RunError: The training cannot go on.
+        RunError: The training cannot continue.
     """
     try:
         collect(parse_arguments(arguments))

@@ -1,7 +1,7 @@
-"""Code that all commands share: it ends them, and makes sure that no file is silently replaced.
+"""Code that all commands share: it ends them, and prevents them from silently replacing files.
 
-A command's module has `main(arguments)`, which gives an exit status, or nothing where all went well. It raises an error
-for what cannot be used, and `ended` prints it.
+A command's module has `main(arguments)`, which returns an exit status, or None for success. It raises an error for
+input that cannot be used, and `ended` prints it.
 """
 
 import argparse
@@ -18,12 +18,12 @@ class Parser(argparse.ArgumentParser):
     """Reports a bad command line as an InputError."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises what argparse would print before it exits."""
+        """Raises the message that argparse would print before it exits."""
         raise InputError(f"{message}; --help explains")
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """A type of whole numbers for argparse, which passes on what is raised."""
+    """A type for argparse: whole numbers of at least `least`."""
 
     def parse(text: str) -> int:
         try:
@@ -38,10 +38,10 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def check_free(path: Path, overwrite: bool) -> None:
-    """Whether a file may be written there.
+    """Checks that a file may be written.
 
     Raises:
-        InputError: It is there already, and nobody said that it may be replaced.
+        InputError: The file exists, and `overwrite` is false.
     """
     if path.exists() and not overwrite:
         raise InputError(f"{path} is there already: name another file, or replace it with --overwrite")
@@ -50,9 +50,9 @@ def check_free(path: Path, overwrite: bool) -> None:
 def ended(command: Callable[[Sequence[str]], int | None], arguments: Sequence[str]) -> int:
     """Runs a command; returns its exit status.
 
-    It is 2 after one line on stderr where the input or a file cannot be used, and 130 after Ctrl-C. It is 1 where a run
-    cannot go on, has left numbers that are none, or memory runs out. Whoever reads the output may leave:
-    `corl-twins datasets list | head`.
+    The status is 2 after one line on stderr if the input or a file cannot be used, and 130 after Ctrl-C. It is 1 if a
+    run cannot continue, has diverged, or memory runs out. A reader of the output may stop early: `corl-twins datasets
+    list | head`.
     """
     try:
         status = command(arguments)

@@ -1,4 +1,4 @@
-"""`corl-twins convert runs/x/checkpoint --to jax`: a checkpoint of either twin becomes one of the other."""
+"""`corl-twins convert runs/x/checkpoint --to jax`: converts a checkpoint of either twin to the other framework."""
 
 import argparse
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from shared.frameworks.saved_run import SUFFIXES, SavedRun
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line; `--help` explains it.
+    """Parses the command line; `--help` explains it.
 
     Raises:
-        InputError: It cannot be used.
+        InputError: The command line cannot be used.
     """
     parser = Parser(
         prog="corl-twins convert",
@@ -37,7 +37,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def convert(source: SavedRun, framework: str, output: Path) -> None:
-    """Writes a checkpoint as one of the other framework.
+    """Writes a checkpoint for the other framework.
 
     Raises:
         InputError: The checkpoint cannot be used, or the file cannot be written.
@@ -46,7 +46,7 @@ def convert(source: SavedRun, framework: str, output: Path) -> None:
         state, total_it = source.state()
         jax_checkpoints.save_checkpoint(output, source.algorithm, state, total_it, **source.facts)
     else:
-        # PyTorch's checkpoints say where the random generators stand: at the beginning.
+        # PyTorch's checkpoints contain the states of random generators: here, the initial ones.
         torch_side.seed_everything(source.config.seed)
         source.torch.save(source.trainer(), output, **source.facts)
 
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> None:
     """Runs the command.
 
     Raises:
-        InputError: What it was given cannot be used.
+        InputError: The command line or the checkpoint cannot be used.
     """
     options = parse_arguments(arguments)
     other = "jax" if options.to == "torch" else "torch"

@@ -41,7 +41,7 @@ _BINS = 50
 
 
 def list_datasets(_: argparse.Namespace) -> None:
-    """Prints a line for each of D4RL's datasets and the bundled ones, and for Minari's and OGBench's that are here."""
+    """Prints a line for each of D4RL's and the bundled datasets, and for Minari's and OGBench's on this machine."""
     lines = [("id", "family", "rows", "dims", "cached")]
     lines += [_d4rl_line(name) for name in names.D4RL_FACTS]
     lines += [(name, _family(name), *_shape_of_file(names.dataset_path(name)), "bundled") for name in names.bundled()]
@@ -59,36 +59,36 @@ def _d4rl_line(name: str) -> tuple[str, str, str, str, str]:
 
 
 def _family(name: str) -> str:
-    """For example `hopper`, of `hopper-medium-v2`, `mini/hopper-medium-expert` and `minari:mujoco/hopper/medium-v0`."""
+    """The family in a dataset's name: `hopper` for `hopper-medium-v2`, `mini/hopper-medium-expert` and the like."""
     if name.startswith(names.MINARI):
         return name.removeprefix(names.MINARI).split("/")[-2:][0].partition("-")[0]
     return name.removeprefix(names.OGBENCH).rpartition("/")[2].partition("-")[0]
 
 
 def _shape_of_file(path: Path) -> tuple[str, str]:
-    """Rows, and sizes of states and actions, as a file declares them."""
+    """The number of rows, and the sizes of states and actions, as a file declares them."""
     try:
         (rows, *states), (_, *actions) = declared_shapes(path, ("observations", "actions")).values()
-    except ValueError:  # an InputError, or other shapes
+    except ValueError:  # an InputError, or unexpected shapes
         return _DAMAGED, _DAMAGED
     return f"{rows:,}", f"{_sizes(states)}+{_size(actions)}"
 
 
 def _sizes(states: Sequence[int]) -> str:
-    """How many numbers a vector has; of an image its channels, height and width."""
+    """The size of a vector, or the channels, height and width of an image."""
     return "x".join(map(str, states))
 
 
 def _size(actions: Sequence[int]) -> str:
-    """The size of an action by its shape."""
+    """The size of an action, from its shape."""
     return "+".join(map(str, actions)) or "finite"
 
 
 def show(options: argparse.Namespace) -> None:
-    """Prints what a dataset holds, what its extraction leaves out and what looks wrong; may draw its returns.
+    """Describes a dataset, what its extraction drops and what looks wrong; may draw its returns.
 
     Raises:
-        InputError: The dataset cannot be read, or nothing says where its episodes end.
+        InputError: The dataset cannot be read, or its ends of episodes are unknown.
     """
     with nothing_kept():
         source = sources.read(options.id)
@@ -103,10 +103,10 @@ def show(options: argparse.Namespace) -> None:
 
 
 def _drawn(name: str, path: Path, episodes: Episodes) -> Path:
-    """Where the returns of a dataset have been drawn: at the path, or in a file that is named after the dataset.
+    """Draws the returns of a dataset; returns the path of the picture, by default named after the dataset.
 
     Raises:
-        InputError: There are none.
+        InputError: No episode is complete.
     """
     if not episodes.size:
         raise InputError("no terminal and no time limit ends an episode, so no returns can be drawn: leave out --png")
@@ -116,7 +116,7 @@ def _drawn(name: str, path: Path, episodes: Episodes) -> Path:
 
 
 def _description(name: str, source: Source, limit: int | None, episodes: Episodes) -> Iterator[tuple[str, str]]:
-    """A description of a dataset, by topic."""
+    """Yields a description of a dataset, by topic."""
     raw, lengths = source.raw, episodes.lengths
     rows, states, rewards = len(raw["rewards"]), raw["observations"], raw["rewards"]
     terminals, timeouts = raw["terminals"].astype(bool), transitions.ended_by_time(raw, limit)
@@ -130,7 +130,7 @@ def _description(name: str, source: Source, limit: int | None, episodes: Episode
     else:
         yield "episodes", "none is complete"
     yield "rewards", _range(rewards)
-    # Of images the components are their channels.
+    # The components of images are their channels.
     kind = "component" if states.ndim == 2 else "channel"
     yield "states", f"{_range(states)}; least and greatest of each {kind}:"
     yield from _components(states)
@@ -152,7 +152,7 @@ def _description(name: str, source: Source, limit: int | None, episodes: Episode
 
 
 def _box(name: str, attributes: dict[str, Any]) -> str:
-    """The actions that the environment of a dataset takes; empty where nobody knows it, or where it is not here."""
+    """The action space of a dataset's environment; empty if it is unknown or not available here."""
     try:
         env_id = own_env(name, attributes)
         env = make_env(env_id)
@@ -168,20 +168,20 @@ def _box(name: str, attributes: dict[str, Any]) -> str:
 
 
 def _numbers_of(bounds: np.ndarray) -> str:
-    """A number for each component, or one where all are equal."""
+    """A number for each component, or a single number if all are equal."""
     different = np.unique(bounds)
     return f"{different[0]:g}" if len(different) == 1 else f"({', '.join(f'{bound:g}' for bound in bounds.ravel())})"
 
 
 def _components(values: np.ndarray) -> Iterator[tuple[str, str]]:
-    """The least and the greatest value of each component of a vector, or of each channel of an image."""
+    """The smallest and the largest value of each component of a vector, or of each channel of an image."""
     least, greatest = (of(values, axis=(0, *range(2, values.ndim))) for of in (np.min, np.max))
     for index, ends in enumerate(zip(least, greatest, strict=True)):
         yield f"  {index}", "{:.4g} to {:.4g}".format(*ends)
 
 
 def _chosen(actions: np.ndarray) -> str:
-    """How often each of finite actions was taken."""
+    """How often each finite action was taken."""
     counts = np.bincount(actions)
     shares = [f"{action}: {count / len(actions):.1%}" for action, count in enumerate(counts)]
     most = 20
@@ -210,7 +210,7 @@ def _dropped(raw: dict[str, np.ndarray], timeouts: np.ndarray, limit: int | None
 
 
 def _histogram(returns: np.ndarray, title: str) -> bytes:
-    """The returns of episodes (E,) as a PNG image."""
+    """A histogram of episodes' returns (E,), as a PNG image."""
     figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
     axes = figure.subplots()
     axes.hist(returns, bins=_edges(returns), color="C0")
@@ -220,20 +220,20 @@ def _histogram(returns: np.ndarray, title: str) -> bytes:
 
 
 def _edges(returns: np.ndarray) -> list[float]:
-    """The edges of a histogram's bins, rising: as many bins as the returns (E,) fill and floating point tells apart."""
+    """The rising edges of a histogram's bins: at most as many as returns (E,), and none too narrow for floats."""
     low, high = returns.min(), returns.max()
     if low == high:
-        # Half of a unit to both sides, or what a picture can show beside so large a number
+        # Half a unit on both sides, or as much as a picture can show for a large number
         margin = max(0.5, 1e-3 * abs(low))
         low, high = low - margin, high + margin
     return np.unique(np.linspace(low, high, min(_BINS, len(returns)) + 1)).tolist()
 
 
 def verify(options: argparse.Namespace) -> None:
-    """Checks files' structure, and their bytes if D4RL's of these names are known; records those that are not.
+    """Checks files' structure, and their SHA-256 if D4RL's is known; may record unknown ones.
 
     Raises:
-        InputError: A file is not D4RL's of that name, is no dataset, or cannot be recorded.
+        InputError: A file with a D4RL name has other contents, is not a dataset, or cannot be recorded.
         OSError: The table cannot be written.
     """
     foreign = [word for word in options.files if word.startswith((names.MINARI, names.OGBENCH))]
@@ -274,14 +274,14 @@ def _files_here() -> list[Path]:
 
 
 def _numbers(raw: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> str:
-    """How many numbers an action is; of finite ones how many there are: as the file states, else as it takes."""
+    """The size of an action; for finite actions, their number as the file states it, or else as it uses them."""
     if (actions := raw["actions"]).ndim == 2:
         return f"{actions.shape[1]} numbers"
     return f"1 of {attributes.get('n_actions', int(actions.max()) + 1)} actions"
 
 
 def _shape(raw: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> str:
-    """Rows, and sizes of states and actions."""
+    """The number of rows, and the sizes of states and actions."""
     return f"{len(raw['rewards']):,} rows of {_sizes(raw['observations'].shape[1:])} + {_numbers(raw, attributes)}"
 
 
@@ -291,17 +291,17 @@ def _ids_of(path: Path) -> list[str]:
 
 
 def _verified(path: Path) -> tuple[str, str]:
-    """A file's SHA-256, and a line that says what it is."""
+    """A file's SHA-256, and a line that describes the file."""
     raw, attributes = sources.read_file(path)[:2]
     digest = sha256_of([path])
     return digest, f"{path}: {_shape(raw, attributes)}, SHA-256 {digest}, {_verdict(path, raw, digest)}"
 
 
 def _verdict(path: Path, raw: dict[str, np.ndarray], digest: str) -> str:
-    """Which of D4RL's files it is, or might be.
+    """Says which of D4RL's files it is, or might be.
 
     Raises:
-        InputError: It bears the name of one that it is not.
+        InputError: It has the name of a D4RL file, but other contents.
     """
     for file_name, known in checksums.KNOWN.items():
         if known == digest:
@@ -327,7 +327,7 @@ def _verdict(path: Path, raw: dict[str, np.ndarray], digest: str) -> str:
 
 
 def _record(digests: dict[str, str]) -> None:
-    """Enters what is not known yet into the user's table."""
+    """Adds digests that are not known yet to the user's table."""
     new = {file_name: digest for file_name, digest in digests.items() if checksums.known(file_name) is None}
     if new:
         checksums.record(new)
@@ -335,10 +335,10 @@ def _record(digests: dict[str, str]) -> None:
 
 
 def download_dataset(options: argparse.Namespace) -> None:
-    """Fetches a dataset of D4RL's or Minari's unless it is here, and prints where it is; others must be here.
+    """Downloads a D4RL or Minari dataset unless it is here, and prints its path; other datasets must be here.
 
     Raises:
-        InputError: There is no such dataset, or it cannot be fetched.
+        InputError: There is no such dataset, or it cannot be downloaded.
     """
     if options.id.startswith(names.MINARI):
         print(minari_sets.path(options.id))
@@ -353,7 +353,7 @@ def download_dataset(options: argparse.Namespace) -> None:
 
 
 def import_dataset(options: argparse.Namespace) -> None:
-    """Writes data that people keep in another form as a file in D4RL's layout, and says what was made of what.
+    """Converts data in another form to a file in D4RL's layout, and says how they were interpreted.
 
     Raises:
         InputError: The data cannot be read or do not say what they are, or the file exists.
@@ -380,7 +380,7 @@ def thin_dataset(options: argparse.Namespace) -> None:
     """Writes a collected dataset with fewer episodes of some policies, as D4RL's reader uses it.
 
     Raises:
-        InputError: The dataset cannot be read or has no such episodes, or the file is that of the dataset.
+        InputError: The dataset cannot be read or has no such episodes, or the file exists.
         OSError: The file cannot be written.
     """
     _check_new(options.output)
@@ -392,7 +392,7 @@ def thin_dataset(options: argparse.Namespace) -> None:
 
 
 def draw_dataset(options: argparse.Namespace) -> None:
-    """Writes a dataset of a flat robot's states as one of images, which show those states.
+    """Converts a dataset of a planar robot's states to a dataset of images of these states.
 
     Raises:
         InputError: The dataset cannot be read, its states cannot be drawn, or the file exists.
@@ -410,7 +410,7 @@ def draw_dataset(options: argparse.Namespace) -> None:
 
 
 def _check_new(path: Path) -> None:
-    """Whether a file can be written without replacing one.
+    """Checks that a file can be written without replacing another.
 
     Raises:
         InputError: It exists.
@@ -422,14 +422,14 @@ def _check_new(path: Path) -> None:
 def _write(
     path: Path, arrays: Mapping[str, np.ndarray], attributes: dict[str, Any], source: Source, words: Sequence[str]
 ) -> None:
-    """Writes a dataset that was made from another one, whose command and bytes the file names."""
+    """Writes a dataset that was made from another one; the file states the command and the source's SHA-256."""
     attributes["command"] = shlex.join(["corl-twins", "datasets", *words])
     attributes["source_command"], attributes["source_sha256"] = source.attributes.get("command", ""), source.sha256
     write_arrays(path, arrays, attributes)
 
 
 def _share(word: str) -> tuple[str, int]:
-    """For example `medium` and 8, of `medium=8`."""
+    """Parses `medium=8` to `medium` and 8."""
     name, _, number = word.partition("=")
     if not (name and number.isdecimal() and int(number)):
         raise argparse.ArgumentTypeError(f"{word!r} is not of the form medium=8")
@@ -494,7 +494,7 @@ def main(arguments: Sequence[str]) -> None:
     """Runs the command.
 
     Raises:
-        InputError: What it was given cannot be used.
+        InputError: The command line or a dataset cannot be used.
         OSError: A file cannot be read or written.
     """
     options = _parser().parse_args(arguments)

@@ -1,4 +1,4 @@
-"""`corl-twins evaluate RUN --method fqe`: what a run's policy is worth by a dataset alone, without its environment."""
+"""`corl-twins evaluate RUN --method fqe`: estimates the value of a run's policy from a dataset alone."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from shared.names import nearest
 from shared.runs.configs import cli
 
 _FAMILY = "evaluation/"
-# In the order of the table, by the name in a result
+# The measures in the table's order, by their key in a result
 _MEASURES = {
     "final": "initial-state value",
     "final_soft_opc": "soft off-policy classification",
@@ -35,10 +35,10 @@ def methods() -> list[str]:
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Reads the command line; what is left are settings of the method. `--help` explains it.
+    """Parses the command line; unknown arguments are settings of the method. `--help` explains it.
 
     Raises:
-        InputError: It cannot be used.
+        InputError: The command line cannot be used.
     """
     parser = Parser(
         prog="corl-twins evaluate",
@@ -55,10 +55,10 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[
 
 
 def dataset_of(source: SavedRun) -> str:
-    """The dataset that a run learned from.
+    """The dataset from which a run learned.
 
     Raises:
-        InputError: It made its data itself.
+        InputError: The run collected its own data.
     """
     if is_registered(source.config.env):
         raise InputError(f"{source.path} learned in {source.config.env}, not from a dataset: name one with --env")
@@ -66,7 +66,7 @@ def dataset_of(source: SavedRun) -> str:
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
-    """The measures, each seed's in a column."""
+    """A table of the measures, with a column for each seed."""
     evaluation = results[0]["evaluation"]
     episodes, threshold = evaluation["episodes"], evaluation["return_threshold"]
     lines = [
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str]) -> None:
     """Runs the command.
 
     Raises:
-        InputError: What it was given cannot be used.
+        InputError: The command line, the run or the dataset cannot be used.
     """
     options, settings = parse_arguments(arguments)
     if options.method not in methods():

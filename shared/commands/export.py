@@ -1,4 +1,4 @@
-"""`corl-twins export RUN --format onnx`: a run's policy as one file that needs none of this project."""
+"""`corl-twins export RUN --format onnx`: a run's policy as one file that works without this project."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ _FORMATS: dict[str, Callable[..., bytes]] = {
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line; `--help` explains it.
+    """Parses the command line; `--help` explains it.
 
     Raises:
-        InputError: It cannot be used.
+        InputError: The command line cannot be used.
     """
     parser = Parser(
         prog="corl-twins export",
@@ -44,10 +44,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def export(source: SavedRun, format: str) -> bytes:
-    """The content of an exported file.
+    """The contents of the exported file.
 
     Raises:
-        InputError: The checkpoint cannot be used, a package is missing, or the format cannot hold such a policy.
+        InputError: The checkpoint cannot be used, a package is missing, or the format does not support this policy.
     """
     policy = portable_policy(source)
     inputs = policy_files.example_inputs(policy, *source.sizes[:2])
@@ -55,7 +55,7 @@ def export(source: SavedRun, format: str) -> bytes:
 
 
 def portable_policy(source: SavedRun) -> PortablePolicy:
-    """The run's policy by the PyTorch twin, whichever framework learnt it.
+    """The run's policy in its PyTorch form, whichever framework trained it.
 
     Raises:
         InputError: The checkpoint cannot be used.
@@ -95,7 +95,7 @@ def metadata(source: SavedRun, policy: PortablePolicy, inputs: dict[str, Tensor]
 
 
 def _described(example: Tensor) -> dict[str, Any]:
-    """Shape and type, of which the first size, the number of episodes, is free."""
+    """The shape and the type of a tensor; the first axis, the number of episodes, is dynamic."""
     return {"shape": ["episodes", *example.shape[1:]], "type": str(example.dtype).removeprefix("torch.")}
 
 
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str]) -> None:
     """Runs the command.
 
     Raises:
-        InputError: What it was given cannot be used.
+        InputError: The command line or the run cannot be used.
     """
     options = parse_arguments(arguments)
     path = saved_run.find(options.run)

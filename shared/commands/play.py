@@ -1,4 +1,4 @@
-"""`corl-twins play RUN --episodes 3 --video out.mp4`: what a run has learnt, in its environment."""
+"""`corl-twins play RUN --episodes 3 --video out.mp4`: runs a trained policy in its environment."""
 
 import argparse
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from shared.frameworks.saved_run import SavedRun
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line; `--help` explains it.
+    """Parses the command line; `--help` explains it.
 
     Raises:
-        InputError: It cannot be used.
+        InputError: The command line cannot be used.
     """
     parser = Parser(
         prog="corl-twins play",
@@ -37,7 +37,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def play(source: SavedRun, episodes: int, seed: int | None, video: Path | None) -> Evaluation:
-    """Runs the episodes, and films them if there is a file to film into.
+    """Runs the episodes, and films them if `video` is given.
 
     Raises:
         InputError: The checkpoint cannot be used, or there is no renderer.
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
     """Runs the command.
 
     Raises:
-        InputError: What it was given cannot be used.
+        InputError: The command line or the run cannot be used.
     """
     options = parse_arguments(arguments)
     source = SavedRun.open(saved_run.find(options.run))

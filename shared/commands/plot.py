@@ -1,4 +1,4 @@
-"""`corl-twins plot runs`: learning curves of runs with bands over seeds, and what the seeds tell."""
+"""`corl-twins plot runs`: learning curves of runs with bands over seeds, and statistics of the seeds."""
 
 import argparse
 from collections import defaultdict
@@ -23,15 +23,15 @@ from shared.runs.progress import warn
 
 _DASHES = {"torch": "--", "jax": "-"}
 _COLUMNS = 3
-# Inches of a line of names below a panel
+# Height of a line of names below a panel, in inches
 _LINE = 0.2
 
 Panels = Mapping[tuple[str, str], Sequence[Key]]
-"""The runs of an algorithm and a dataset, whatever their other settings: by these two what curves there are."""
+"""The curves of each panel, by algorithm and dataset; runs with other settings are separate curves."""
 
 
 def panels(gathered: Gathered) -> Panels:
-    """Runs that are drawn together."""
+    """Groups runs that are drawn together."""
     found: dict[tuple[str, str], list[Key]] = defaultdict(list)
     for run in gathered.runs:
         curves = found[run.kind.algorithm, run.kind.dataset]
@@ -41,9 +41,9 @@ def panels(gathered: Gathered) -> Panels:
 
 
 def draw(gathered: Gathered) -> bytes:
-    """A PNG with a panel for each algorithm and dataset: the mean over seeds, and its interval where there are several.
+    """Draws a PNG with a panel for each algorithm and dataset: the mean over seeds, with its interval for several.
 
-    Settings that differ make curves of their own. Runs that no mean has in it are drawn by themselves, pale and thin.
+    Runs with different settings make separate curves. Runs that no mean includes are drawn individually, pale and thin.
     """
     grouped = panels(gathered)
     styles = looks(run.kind.name for run in gathered.runs)
@@ -93,7 +93,7 @@ def _draw_curve(axis: Axes, label: str, gathered: Gathered, key: Key, look: Look
 
 
 def _draw_alone(axis: Axes, label: str, run: Run, style: Mapping[str, Any]) -> None:
-    """A run that no mean has in it; a cross ends one that has diverged."""
+    """Draws a run that no mean includes, with a cross at the end if it has diverged."""
     state = "diverged" if run.evaluated.diverged else "not finished" if run.result is None else "shorter"
     values = run.evaluated.finite
     name = f"{label}, seed {run.evaluated.seed}: {state}"
@@ -104,7 +104,7 @@ def _draw_alone(axis: Axes, label: str, run: Run, style: Mapping[str, Any]) -> N
 
 
 def table(gathered: Gathered, margin: float) -> str:
-    """Statistics over seeds, as Markdown: a row for each curve, and a line if both frameworks are there."""
+    """Statistics over seeds, as Markdown: a row for each curve, and a comparison if both frameworks are there."""
     lines = ["| runs | framework | seeds | mean [95%] | interquartile mean [95%] |", "|---|---|---|---|---|"]
     verdicts = []
     scores = {key: [run.evaluated.score() for run in runs] for key, runs in gathered.groups.items()}
@@ -147,16 +147,16 @@ def _verdict(jax: Sequence[float], torch: Sequence[float], margin: float) -> str
 
 
 def _less_error(jax: Sequence[float], torch: Sequence[float]) -> str:
-    """Of errors the smaller one is better, and a margin in points of a score means nothing."""
+    """Compares errors, for which smaller is better, and for which a margin in points of a score is meaningless."""
     better = statistics.bootstrapped(statistics.probability_of_improvement, torch, jax)
     return f"JAX below PyTorch in {better.shown(2)} of the cases"
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line; `--help` explains it.
+    """Parses the command line; `--help` explains it.
 
     Raises:
-        InputError: It cannot be used.
+        InputError: The command line cannot be used.
     """
     parser = Parser(
         prog="corl-twins plot",
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str]) -> None:
     """Runs the command.
 
     Raises:
-        InputError: What it was given cannot be used.
+        InputError: The command line or the runs cannot be used.
     """
     options = parse_arguments(arguments)
     gathered = gather(options.runs)

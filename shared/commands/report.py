@@ -1,4 +1,4 @@
-"""`corl-twins report runs`: what many runs show, on one page, as Markdown and as LaTeX."""
+"""`corl-twins report runs`: a report on many runs as one page, as Markdown and as LaTeX."""
 
 import argparse
 import importlib.util
@@ -16,10 +16,10 @@ _NEEDED = ("bokeh", "tabulate")
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line; `--help` explains it.
+    """Parses the command line; `--help` explains it.
 
     Raises:
-        InputError: It cannot be used.
+        InputError: The command line cannot be used.
     """
     parser = Parser(
         prog="corl-twins report",
@@ -51,7 +51,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def about(gathered: Gathered) -> str:
-    """The subject of a report."""
+    """A summary of the runs in a report."""
     counted = sum(map(len, gathered.groups.values()))
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     others = len(gathered.runs) + len(gathered.faults) - counted
@@ -60,7 +60,7 @@ def about(gathered: Gathered) -> str:
 
 
 def page_of(gathered: Gathered, title: str, margin: float, digest: str | None = None) -> str:
-    """The page of HTML."""
+    """The HTML page."""
     from shared.commands.reporting import charts, page, tables
 
     means = tables.interquartile_means(tables.by_task(gathered.groups))
@@ -69,7 +69,7 @@ def page_of(gathered: Gathered, title: str, margin: float, digest: str | None = 
 
 
 def write(gathered: Gathered, title: str, margin: float, output: Path) -> None:
-    """Writes the page, and its tables as Markdown and LaTeX beside it.
+    """Writes the page, and next to it its tables as Markdown and LaTeX.
 
     Raises:
         InputError: A file cannot be written.
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> None:
     """Runs the command.
 
     Raises:
-        InputError: What it was given cannot be used.
+        InputError: The command line or the runs cannot be used.
     """
     options = parse_arguments(arguments)
     if lacking := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:

@@ -1,7 +1,7 @@
-"""`corl-twins sweep FILE`: trains many algorithms on many datasets with many seeds, and finishes what is missing.
+"""`corl-twins sweep FILE`: trains many algorithms on many datasets with many seeds, and completes missing runs.
 
-Each run is an ordinary one, with its ordinary folder. A second call of the same command starts those that are missing
-and goes on with those that were cut. It leaves the others alone.
+Each run is an ordinary run with an ordinary folder. Calling the same command again starts the missing runs, resumes
+those that were interrupted, and leaves the others alone.
 """
 
 import argparse
@@ -45,10 +45,10 @@ a file:
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
-    """Reads the command line; what is left are settings of all runs. `--help` explains it.
+    """Parses the command line; unknown arguments are settings of all runs. `--help` explains it.
 
     Raises:
-        InputError: It cannot be used.
+        InputError: The command line cannot be used.
     """
     parser = Parser(
         prog="corl-twins sweep",
@@ -87,7 +87,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[
         help="run on the cluster at HOST:PORT, or auto; without ADDRESS, on a local Ray",
     )
     add_flags(ray)
-    # With no file in front, argparse would take the value of a setting for it.
+    # Without a file, argparse would take the value of a setting for it.
     given = arguments if arguments and not arguments[0].startswith("-") else ["", *arguments]
     options, others = parser.parse_known_args(given)
     if "ray" not in options and (bad := [name for name in RAYS_OWN if name in options]):
@@ -96,7 +96,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[
 
 
 def _settings(arguments: Sequence[str]) -> dict[str, str]:
-    """Settings as flags, `--name value` or `--name=value`, by name."""
+    """Parses settings given as flags, `--name value` or `--name=value`."""
     found: dict[str, str] = {}
     waiting = iter(arguments)
     for flag in waiting:
@@ -111,10 +111,10 @@ def _settings(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def asked(options: argparse.Namespace, settings: dict[str, str]) -> tuple[dict[str, Any], str]:
-    """The values from the file and the flags, by name, and the beginning of a message about them.
+    """The values from the file and the flags, by name, and the prefix of messages about them.
 
     Raises:
-        InputError: The file cannot be read, or a grid is none.
+        InputError: The file cannot be read, or a grid has no values.
     """
     file = Path(options.file) if options.file else None
     values = {"folder": f"sweeps/{file.stem if file else 'sweep'}"} | (read_yaml(file) if file else {})
@@ -137,10 +137,10 @@ def _mapping(values: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; returns its exit status: 1 if a run failed, or is still running elsewhere.
+    """Runs the command; returns its exit status, which is 1 if a run failed, or is still running elsewhere.
 
     Raises:
-        InputError: The sweep cannot be made; then no process was started.
+        InputError: The sweep cannot be used; no process was started then.
     """
     options, settings = parse_arguments(arguments)
     plan = read(*asked(options, settings))
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -> int:
-    """Runs what is missing, and says so."""
+    """Makes the missing runs, and prints the outcome."""
     states = [run_status(cell.config, cell.algorithm, cell.framework)[0] for cell in wanted]
     counts = Counter(states)
     missing = [cell for cell, state in zip(wanted, states, strict=True) if state is RunStatus.MISSING]
@@ -179,8 +179,8 @@ def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -
 
 
 def _make(missing: Sequence[Cell], number: int, folder: Path, options: argparse.Namespace) -> Counter[RunStatus]:
-    """Makes runs; returns how many ended in which way."""
-    # SIGTERM asks for the same as Ctrl-C.
+    """Makes runs; returns the number of runs by outcome."""
+    # SIGTERM has the same effect as Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     outcomes: Counter[RunStatus] = Counter()
     bar = tqdm(total=number, initial=number - len(missing), unit="run", disable=None, smoothing=0.1)
@@ -208,9 +208,9 @@ def _machines(options: argparse.Namespace, folder: Path) -> Processes | OnRay:
 
 
 def _told(cell: Cell, ended: Ended) -> RunStatus:
-    """Prints how a run of an ended process came out; `MISSING` if it failed."""
+    """Prints the outcome of a run whose process has ended; returns `MISSING` if it failed."""
     state, folder = run_status(cell.config, cell.algorithm, cell.framework)
-    # Of several runs in a process one may have failed, and its status is that of all.
+    # If a process makes several runs, one failure determines the exit status of all.
     ended_badly = ended.status and len(ended.cells) == 1
     if ended_badly or folder is None or state is not RunStatus.FINISHED:
         warn(f"failed: {cell.label}: {last_words(ended.log)} (exit status {ended.status}, see {ended.log})")

@@ -1,4 +1,4 @@
-"""`corl-twins train jax cql --seed 3`: what `python corl_jax/cql.py --seed 3` does, from any folder."""
+"""`corl-twins train jax cql --seed 3`: does the same as `python corl_jax/cql.py --seed 3`, from any folder."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from shared.runs.configs import cli
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the command; like the twin's own file it ends the process where a run does not end well.
+    """Runs the command; like the twin's own file, it ends the process if a run does not end well.
 
     Raises:
         InputError: There is no such twin.

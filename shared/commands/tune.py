@@ -1,7 +1,7 @@
-"""`corl-twins tune FILE`: searches for the settings with which an algorithm does best.
+"""`corl-twins tune FILE`: searches for the best settings of an algorithm.
 
-Optuna chooses the values, and ASHA stops trials that do poorly early on, both on Ray. Each trial consists of ordinary
-runs, and a second call goes on where the first one ended.
+Optuna chooses the values, and ASHA stops poor trials early, both on Ray. Each trial consists of ordinary runs, and
+calling the command again continues the search.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from shared.runs.configs import read_yaml
 from shared.runs.machine import on_threads
 from shared.runs.progress import say, warn
 
-# What the search writes into its folder: its best settings as a file of settings, and its picture
+# Files in the search's folder: its best settings, and its picture
 BEST, PICTURE = "best.yaml", "trials.png"
 _EXAMPLE = """\
 a file:
@@ -49,10 +49,10 @@ has diverged: it counts as a trial, is worse than every other, and is not made a
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line; `--help` explains it.
+    """Parses the command line; `--help` explains it.
 
     Raises:
-        InputError: It cannot be used.
+        InputError: The command line cannot be used.
     """
     parser = Parser(
         prog="corl-twins tune",
@@ -79,10 +79,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; returns its exit status: 1 where trials failed, or the time was too short.
+    """Runs the command; returns its exit status, which is 1 if trials failed, or if the time was too short.
 
     Raises:
-        InputError: The search cannot be made; then nothing was started.
+        InputError: The search cannot be used; nothing was started then.
     """
     options = parse_arguments(arguments)
     given = {"folder": f"tuned/{options.file.stem}"} | read_yaml(options.file)
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _finish(search: Search, options: argparse.Namespace) -> int:
-    """Makes the trials that are missing, and says which one is best."""
+    """Makes the missing trials, and prints the best one."""
     record = Record(search)
     missing = options.trials - len(record.ended)
     say(f"{options.trials} trials in {search.folder}: {len(record.ended)} ended, {max(0, missing)} to do")
@@ -110,8 +110,8 @@ def _finish(search: Search, options: argparse.Namespace) -> int:
 
 
 def _make(search: Search, record: Record, options: argparse.Namespace) -> int:
-    """Makes trials; returns how many failed."""
-    # SIGTERM asks for the same as Ctrl-C.
+    """Makes trials; returns the number that failed."""
+    # SIGTERM has the same effect as Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     failed = 0
     bar = tqdm(total=options.trials, initial=len(record.ended), unit="trial", disable=None, smoothing=0.1)
@@ -137,7 +137,7 @@ def _make(search: Search, record: Record, options: argparse.Namespace) -> int:
 
 
 def _keep(search: Search, record: Record) -> None:
-    """Says which trial is best, and keeps its settings and a picture of all trials."""
+    """Prints the best trial, and writes its settings and a picture of all trials."""
     best = record.best
     assert best is not None, "a trial has ended"
     assert best.score is not None, "a trial that has diverged is never the best"
@@ -147,13 +147,13 @@ def _keep(search: Search, record: Record) -> None:
     say(f"best of {len(record.ended)}: {in_words(best.values)}: {rounded(best.score)[0]}")
     try:
         write_atomically(search.folder / PICTURE, draw_trials(search, record.scored, best))
-    except Exception as error:  # a picture ends nothing
+    except Exception as error:  # a missing picture does no harm
         warn(f"cannot draw {search.folder / PICTURE} ({error})")
     command = f"corl-twins train {search.framework} {search.algorithm} --env {search.datasets[0]}"
     say(f"its settings: {command} --config_path {path}")
 
 
 def in_words(values: dict[str, Any]) -> str:
-    """Values of settings, numbers with four digits."""
+    """Formats values of settings, with four digits for numbers."""
     shown = (f"{value:.4g}" if isinstance(value, float) else value for value in values.values())
     return ", ".join(f"{name} {value}" for name, value in zip(values, shown, strict=True))

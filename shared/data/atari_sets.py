@@ -1,7 +1,7 @@
-"""D4RL-Atari's datasets as rows: a million frames of one of 60 games, in four files beside D4RL's own.
+"""D4RL-Atari's datasets as rows: a million frames of one of 60 games, in four files next to D4RL's own.
 
-A name such as `breakout-mixed-v0` is that of d4rl-atari. Its files come from the DQN replay logs: NumPy arrays, each in
-a gzip stream of its own. They hold no time limits, so only a lost game ends an episode.
+A name such as `breakout-mixed-v0` is d4rl-atari's. Its files come from the DQN replay logs: NumPy arrays, each in a
+separate gzip stream. They do not mark time limits, so only a lost game ends an episode.
 
 Agarwal, Schuurmans & Norouzi, An Optimistic Perspective on Offline Reinforcement Learning, 2019,
 https://arxiv.org/abs/1907.04543
@@ -29,18 +29,18 @@ def read(name: str) -> Source:
         name: For example `breakout-mixed-v0`, `pong-epoch-7-v2`.
 
     Returns:
-        Observations (N, 1, H, W), bytes, of single frames; actions (N,), whole numbers; rewards (N,), as the game gave
-        them. Terminals (N,) say where the game was over, timeouts (N,) nothing.
+        Observations (N, 1, H, W) as bytes, of single frames; actions (N,), integers; rewards (N,), the game's own.
+        Terminals (N,) mark lost games, and timeouts (N,) are all false.
 
     Raises:
-        InputError: A file is missing, is damaged or declares more than it can hold. Or the arrays do not fit.
+        InputError: A file is missing, is damaged or declares more than it can contain. Or the arrays do not match.
     """
     files = paths(name)
     return cached([*files.values()], lambda: Source(_rows(files), {}))
 
 
 def paths(name: str) -> dict[str, Path]:
-    """The files of a dataset by what they hold.
+    """The files of a dataset, by the array that they contain.
 
     Raises:
         InputError: A file is missing.

@@ -1,7 +1,7 @@
-"""A flat copy of each large dataset that was read, so that the next start reads plain arrays.
+"""Flat copies of large datasets, so that the next start reads plain arrays.
 
-It lies in `$XDG_CACHE_HOME/corl-twins/datasets`, else in `~/.cache/corl-twins/datasets`: one file for each source,
-replaced when the source changes. Whatever is wrong with the cache, its folder or its files, costs time only.
+They are in `$XDG_CACHE_HOME/corl-twins/datasets`, else in `~/.cache/corl-twins/datasets`: one file for each source,
+replaced when the source changes. A fault in the cache's folder or files only costs time.
 """
 
 import hashlib
@@ -21,22 +21,22 @@ import numpy as np
 from shared.files import cache_folder
 
 LARGE = 100_000
-"""Rows from which a dataset is kept."""
+"""Number of rows from which a dataset is cached."""
 
-_VERSION = 1  # of what the readers make out of a file; raise it when they change
+_VERSION = 1  # of the readers' output; raise it when that changes
 _FACTS = "facts"
 _DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 
 class Source(NamedTuple):
-    """A dataset as it was read.
+    """A dataset as the readers return it.
 
     Attributes:
-        raw: Arrays as `shared.data.read_hdf5` returns, with `next_observations` (N, S) where every row's are known, and
-            `trajectory_ends` (N,) where a terminal ends no trajectory.
-        attributes: What the dataset says about itself, such as `env_id`: text and numbers.
-        max_episode_steps: Time limit under which it was recorded, None where the dataset does not say.
-        sha256: Of the files' content, one after the other.
+        raw: Arrays as `shared.data.read_hdf5` returns, with `next_observations` (N, S) if all of them are known, and
+            with `trajectory_ends` (N,) if terminals do not end trajectories.
+        attributes: Text and numbers that the dataset states, such as `env_id`.
+        max_episode_steps: Time limit of the recording, or None if the dataset does not state it.
+        sha256: Digest of the concatenated files.
     """
 
     raw: dict[str, np.ndarray]
@@ -50,7 +50,7 @@ _keeping = ContextVar("keeping", default=True)
 
 @contextmanager
 def nothing_kept() -> Iterator[None]:
-    """Within the block copies are read, and none is written."""
+    """Within the block, copies are read but none is written."""
     token = _keeping.set(False)
     try:
         yield
@@ -59,11 +59,11 @@ def nothing_kept() -> Iterator[None]:
 
 
 def cached(files: Sequence[Path], read: Callable[[], Source]) -> Source:
-    """The dataset in `files`: from the flat copy if one was made from these very files, else from `read`.
+    """Reads the dataset in `files` from its flat copy, if that is up to date, else by `read`.
 
     Args:
-        files: Every file that the dataset is made of; their paths, sizes and times tell whether they have changed.
-        read: Reads the dataset; what it returns lacks the `sha256` only.
+        files: Every file of the dataset; their paths, sizes and times show whether they have changed.
+        read: Reads the dataset, without the `sha256`.
     """
     stamp = json.dumps([_VERSION, *map(_stamp, files)])
     entry = folder() / f"{hashlib.sha256(str(files[0].resolve()).encode()).hexdigest()[:24]}.npz"
@@ -76,18 +76,18 @@ def cached(files: Sequence[Path], read: Callable[[], Source]) -> Source:
 
 
 def folder() -> Path:
-    """Where the flat copies lie; it need not exist."""
+    """The folder of the flat copies; it need not exist."""
     return cache_folder() / "corl-twins" / "datasets"
 
 
 def _stamp(file: Path) -> list[Any]:
-    # The time of the last change to the inode moves even where a copy restores the time of the content's.
+    # The inode's change time differs even if a copy keeps the modification time of its original.
     status = file.stat()
     return [str(file.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def sha256_of(files: Sequence[Path]) -> str:
-    """SHA-256 of the files' content, one after the other."""
+    """SHA-256 of the concatenated files."""
     digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
@@ -109,7 +109,7 @@ def _load(entry: Path, stamp: str) -> Source | None:
 
 
 def _store(entry: Path, stamp: str, source: Source) -> None:
-    """Writes an entry beside its place, under a name of its own: two processes may do so at the same time."""
+    """Writes an entry under a temporary name, then renames it, because two processes may do so at the same time."""
     facts = {"stamp": stamp, **source._asdict()}
     del facts["raw"]
     partial = None

@@ -1,7 +1,7 @@
-"""The SHA-256 of D4RL's files, by file name: those that everyone knows here, and those that a user has recorded.
+"""The SHA-256 of D4RL's files, by file name: those that the project knows, and those that a user has recorded.
 
-Both tables are text as `sha256sum` writes it: `sha256sum --check SHA256SUMS` reads a user's, and its lines can go into
-the project's as they are.
+Both tables have `sha256sum`'s format. Therefore `sha256sum --check SHA256SUMS` reads a user's table, and its lines can
+be added to the project's table unchanged.
 """
 
 import re
@@ -18,13 +18,13 @@ _LINE = re.compile(r"([0-9a-f]{64})(?:  | \*)(\S.*)")
 
 
 def parse(path: Path) -> dict[str, str]:
-    """Reads a table; empty lines and comments, from `#` on, are passed over.
+    """Reads a table; empty lines and comments, from `#` on, are skipped.
 
     Returns:
         SHA-256 in 64 hexadecimal digits by file name.
 
     Raises:
-        InputError: A line is none of `sha256sum`, or the file is no text.
+        InputError: A line does not have `sha256sum`'s format, or the file is not text.
         OSError: The file cannot be read.
     """
     try:
@@ -51,11 +51,11 @@ def user_table() -> Path:
 
 
 def recorded() -> dict[str, str]:
-    """The user's table; empty where there is none.
+    """The user's table; empty if there is none.
 
     Raises:
-        InputError: It cannot be understood.
-        OSError: It cannot be read.
+        InputError: The table has the wrong format.
+        OSError: The table cannot be read.
     """
     try:
         return parse(user_table())
@@ -64,20 +64,20 @@ def recorded() -> dict[str, str]:
 
 
 def known(file_name: str) -> str | None:
-    """SHA-256 of D4RL's file of that name if the project knows it, else if the user has recorded it, else None.
+    """The SHA-256 of D4RL's file of this name, from the project's table or else the user's; None if in neither.
 
     Raises:
-        InputError: The user's table cannot be understood.
+        InputError: The user's table has the wrong format.
         OSError: The user's table cannot be read.
     """
     return KNOWN.get(file_name) or recorded().get(file_name)
 
 
 def record(sums: Mapping[str, str]) -> None:
-    """Adds to the user's table: SHA-256 in 64 hexadecimal digits by file name. What is in it stays.
+    """Adds SHA-256 sums, as 64 hexadecimal digits by file name, to the user's table; existing entries stay.
 
     Raises:
-        InputError: The table cannot be understood.
+        InputError: The table has the wrong format.
         OSError: The table cannot be written.
     """
     path = user_table()

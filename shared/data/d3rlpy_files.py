@@ -1,7 +1,7 @@
-"""d3rlpy's replay buffers, as its releases from 0.30 to 2.8.1 write them, as arrays in D4RL's layout.
+"""Reads d3rlpy's replay buffers, of its releases 0.30 to 2.8.1, into arrays in D4RL's layout.
 
-d3rlpy reads any of its files as the version that the caller names. Here the file's own arrays tell. What d3rlpy reads
-over without a word is an error here: an unknown version, an array that is missing.
+d3rlpy reads a file as the version that the caller names. Here the arrays in the file identify the version. An unknown
+version or a missing array, which d3rlpy silently ignores, is an error here.
 """
 
 import functools
@@ -16,10 +16,10 @@ from shared.data.hdf5 import declared_shapes, read_arrays, read_text
 from shared.data.transitions import checked_arrays
 from shared.errors import InputError
 
-# What tells d3rlpy's files from D4RL's, and from each other
+# Arrays that distinguish d3rlpy's files from D4RL's, and from each other
 _VERSIONS = {"num_episodes": "2.1", "total_size": "2.0", "discrete_action": "1.0"}
 _D4RLS = ("observations", "actions", "rewards", "terminals", "timeouts")
-# Of each step; and of an episode, whether it ended in a terminal state
+# Arrays with an entry per step, and the flag that says if an episode ended in a terminal state
 _STEPS = ("observations", "actions", "rewards")
 _ENDED = "terminated"
 
@@ -33,7 +33,7 @@ def is_buffer(path: Path) -> bool:
     if read_text(path, "version") and declared_shapes(path, ["columns"]):
         return True
     found = set(declared_shapes(path, (*_VERSIONS, *_D4RLS)))
-    # Somebody else's file may count its episodes under the name that d3rlpy does.
+    # Other people's files may contain a number of episodes under d3rlpy's name.
     in_d4rls_layout = found.issuperset(_D4RLS[:4]) and ("discrete_action" not in found or "timeouts" in found)
     return not in_d4rls_layout and not found.isdisjoint(_VERSIONS)
 
@@ -42,27 +42,26 @@ def read(path: Path) -> dict[str, np.ndarray]:
     """Reads a replay buffer.
 
     Returns:
-        observations (N, S) or images (N, C, H, W). Actions (N, A), or (N,) where they are finite. Rewards (N,),
-        terminals (N,) and timeouts (N,), checked. A terminal is the last row of an episode that ended in a terminal
-        state; `timeouts` marks the last row of every other episode.
+        observations (N, S) or images (N, C, H, W). Actions (N, A), or (N,) if they are finite. Rewards (N,), terminals
+        (N,) and timeouts (N,), checked. A terminal is the last row of an episode that ended in a terminal state;
+        `timeouts` marks the last row of every other episode.
 
     Raises:
-        InputError: The file is damaged, of a version that is not known, or lacks an array. Or it holds observations of
-            several parts.
+        InputError: The file is damaged, has an unknown version, lacks an array, or has observations of several parts.
     """
     found = declared_shapes(path, _VERSIONS)
     version = next((_VERSIONS[name] for name in _VERSIONS if name in found), None)
     if (said := read_text(path, "version") or version) != version or version is None:
         raise InputError(f"{path} is a replay buffer of d3rlpy's version {said}: 1.0, 2.0 and 2.1 can be read")
     raw = {"1.0": _flat, "2.0": _stacked, "2.1": _by_episode}[version](path)
-    # d3rlpy has finite actions as whole numbers (N, 1), the first version under a flag of its own.
+    # d3rlpy stores finite actions as integers (N, 1); version 1 has a separate flag for them.
     if (actions := raw.get("actions")) is not None and actions.shape[1:] == (1,) and actions.dtype.kind in "iu":
         raw["actions"] = actions[:, 0]
     return checked_arrays(raw, str(path))
 
 
 def _flat(path: Path) -> dict[str, np.ndarray]:
-    """Version 1: a row for each step, and flags of the rows that end an episode, in older files of terminals alone."""
+    """Version 1: a row for each step, with flags for ends of episodes; older files only have flags for terminals."""
     arrays = read_arrays(path, (*_STEPS, "terminals", "episode_terminals", "discrete_action"))
     if arrays.pop("discrete_action").any() and "actions" in arrays:
         arrays["actions"] = np.ravel(arrays["actions"])
@@ -77,10 +76,10 @@ def _flat(path: Path) -> dict[str, np.ndarray]:
 
 
 def _early(terminals: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Terminals (N,) in the row before an episode's last, where every episode has its terminal in both rows.
+    """Terminals (N,) in the row before an episode's last, if every episode has its terminal in both rows.
 
-    The first version's sets of CartPole are such. In its oldest files, without flags of the ends, only pairs of rows
-    tell.
+    Version 1's datasets of CartPole are like this. In the oldest files, which have no flags for ends of episodes, only
+    pairs of terminals reveal it.
     """
     follows = np.append(terminals[1:], False)
     early = terminals & follows & (~ends if (ends != terminals).any() else ~np.append(False, terminals[:-1]))
@@ -98,7 +97,7 @@ def _tell_of_early_terminals(path: Path, number: int) -> None:
 
 
 def _stacked(path: Path) -> dict[str, np.ndarray]:
-    """Version 2.0: episodes of one length, (E, T, ...) each array."""
+    """Version 2.0: episodes of equal length, in arrays (E, T, ...)."""
     arrays = read_arrays(path, (*_STEPS, _ENDED))
     columns = [*(_of(path, arrays, name) for name in _STEPS), np.ravel(_of(path, arrays, _ENDED))]
     if len({len(column) for column in columns}) > 1:
@@ -107,13 +106,13 @@ def _stacked(path: Path) -> dict[str, np.ndarray]:
 
 
 def _by_episode(path: Path) -> dict[str, np.ndarray]:
-    """Version 2.1: arrays of their own for each episode."""
+    """Version 2.1: separate arrays for each episode."""
     number = int(read_arrays(path, ["num_episodes"])["num_episodes"])
     if number < 1:
         raise InputError(f"{path} says that it holds {number} episodes: write it again")
     if declared_shapes(path, ["observations_0_0"]):
         raise InputError(f"{path} has observations of several parts: the algorithms here take one array")
-    # The last one first: a file may say that it holds any number.
+    # The last episode first, because a file may state any number of episodes.
     _of(path, declared_shapes(path, [last := f"observations_{number - 1}"]), last)
     names = [f"{name}_{episode}" for episode in range(number) for name in (*_STEPS, _ENDED)]
     arrays = read_arrays(path, names)
@@ -122,7 +121,7 @@ def _by_episode(path: Path) -> dict[str, np.ndarray]:
 
 
 def _joined(path: Path, episodes: list[tuple[np.ndarray, ...]]) -> dict[str, np.ndarray]:
-    """Rows of episodes, one after the other; each is observations, actions, rewards and whether it was terminated."""
+    """Concatenates episodes; each consists of observations, actions, rewards and whether it was terminated."""
     for observations, actions, rewards, _ in episodes:
         if not len(observations) == len(actions) == len(rewards) > 0:
             raise InputError(f"{path} has an episode whose arrays are empty or of unequal length: write it again")

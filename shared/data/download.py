@@ -1,8 +1,7 @@
-"""Fetches D4RL's files into D4RL's own cache folder, once.
+"""Downloads D4RL's files into D4RL's own cache folder, once.
 
-Pooch stores a file under its name only when it is whole and its SHA-256 is right. The library `requests` asks for the
-missing rest of a file that was cut off. What has arrived so far lies beside it as `<name>.part`, and the next start
-goes on from there.
+Pooch stores a file under its name only if it is complete and its SHA-256 is right. An interrupted download is kept next
+to it as `<name>.part`, and the next start only requests the missing rest.
 """
 
 import logging
@@ -29,7 +28,7 @@ from shared.errors import InputError
 from shared.names import D4RL_FACTS, NAMES, dataset_location
 
 HOSTS = ("https://rail.eecs.berkeley.edu", "http://rail.eecs.berkeley.edu")
-"""D4RL's host, as it is asked: the second way is D4RL's own, and is taken where the first leads nowhere."""
+"""Addresses of D4RL's host, tried in this order; the second is the one that D4RL itself uses."""
 
 _BLOCK = 2**16  # bytes
 _TIMEOUT = (10, 60)  # seconds to connect, and between two blocks
@@ -38,10 +37,10 @@ _Login = HTTPBasicAuth | None
 
 
 def fetch(name: str) -> Path:
-    """Downloads a D4RL dataset unless its file is there; a file that is there is used as it is.
+    """Downloads a D4RL dataset unless its file exists; an existing file is used unchanged.
 
-    `$D4RL_DATASET_URL` names another host with the same paths; a user and a password in it are never shown. A second
-    process that wants the same file waits.
+    `$D4RL_DATASET_URL` names another host with the same paths; a user and a password in it are never shown. If two
+    processes want the same file, the second waits.
 
     Args:
         name: A D4RL id such as `hopper-medium-v2`.
@@ -50,8 +49,8 @@ def fetch(name: str) -> Path:
         The file's path.
 
     Raises:
-        InputError: The host cannot be reached or refuses, or what it sends is not the dataset. Or the folder cannot be
-            written, `$D4RL_DATASET_URL` is no address, or the user's table of SHA-256 cannot be understood.
+        InputError: The host cannot be reached or refuses, or its file is not the dataset. Or the folder cannot be
+            written, `$D4RL_DATASET_URL` is not an address, or the user's table of SHA-256 has the wrong format.
     """
     path = dataset_location(name)
     if path.is_file():
@@ -63,20 +62,20 @@ def fetch(name: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _only_one(path):
             _retrieve(path, D4RL_FACTS[name], digest, hosts, login)
-    except (OSError, ValueError) as error:  # the network's and pooch's errors are of these kinds
+    except (OSError, ValueError) as error:  # the network's and pooch's errors have these types
         _refuse(name, path, hosts[-1] + D4RL_FACTS[name]["url_path"], error)
     return path
 
 
 def _hosts() -> tuple[Sequence[str], _Login]:
-    """The addresses to ask, one after the other, and the login for them, which no address holds."""
+    """The hosts' addresses, in order, and the login for them, which is not part of the addresses."""
     given = os.environ.get("D4RL_DATASET_URL", "").strip()
     if not given:
         return HOSTS, None
     try:
         parts = urlsplit(given)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        # After an unescaped character in a password the rest of it would be taken for one of these, and shown.
+        # After an unescaped character, the rest of a password would count as one of these, and be shown.
         usable = usable and not ("@" in parts.path or parts.query or parts.fragment)
     except ValueError:
         usable = False
@@ -92,12 +91,12 @@ def _hosts() -> tuple[Sequence[str], _Login]:
 
 
 def _retrieve(path: Path, facts: dict[str, Any], digest: str | None, hosts: Sequence[str], login: _Login) -> None:
-    """Asks one host after the other, each for what is still missing; raises what the last one does."""
+    """Tries one host after the other, for the missing part of the file; raises the last host's error."""
     sha256 = digest and f"sha256:{digest}"
     downloader = _downloader(path, facts, login)
     for number, host in enumerate(hosts, 1):
         try:
-            # What another process has fetched while this one waited, pooch finds.
+            # Pooch finds a file that another process has downloaded while this one waited.
             pooch.retrieve(host + facts["url_path"], sha256, path.name, path.parent, downloader=downloader)
             return
         except requests.RequestException:
@@ -108,7 +107,7 @@ def _retrieve(path: Path, facts: dict[str, Any], digest: str | None, hosts: Sequ
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """Held by one process at a time for each file."""
+    """A lock that only one process at a time can hold for each file."""
     lock = FileLock(path.with_name(path.name + ".lock"))
     try:
         lock.acquire(timeout=1)
@@ -138,7 +137,7 @@ def _reason(error: Exception) -> str:
         return "its host cannot be reached"
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return f"{error.response.status_code} {error.response.reason}"
-    if isinstance(error, requests.exceptions.InvalidURL):  # its text may hold a part of a password
+    if isinstance(error, requests.exceptions.InvalidURL):  # its text may contain a part of a password
         return "its address or a proxy's is malformed: check D4RL_DATASET_URL, HTTP_PROXY and HTTPS_PROXY"
     return " ".join(str(error).split())[:200]
 
@@ -153,7 +152,7 @@ def _downloader(path: Path, facts: dict[str, Any], login: _Login) -> Callable[[s
 
     def download(url: str, output_file: str, _: Any) -> None:
         _complete(url, part, facts.get("size_bytes"), login)
-        # Not every file has a known hash, but a page that says "moved" must never lie where a dataset belongs.
+        # Not every file has a known hash, but an error page must never be stored as a dataset.
         try:
             check_sizes(read_hdf5(part), facts)
         except InputError:
@@ -165,7 +164,7 @@ def _downloader(path: Path, facts: dict[str, Any], login: _Login) -> Callable[[s
 
 
 def check_sizes(raw: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
-    """Holds `observations` (N, S) and `actions` (N, A) to the sizes of D4RL's facts, `obs_dim` and `act_dim`.
+    """Checks that `observations` (N, S) and `actions` (N, A) have D4RL's sizes, `obs_dim` and `act_dim`.
 
     Raises:
         InputError: They have other sizes.
@@ -176,13 +175,13 @@ def check_sizes(raw: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None
 
 
 def _complete(url: str, part: Path, size: int | None, login: _Login) -> None:
-    """Fetches what `part` lacks, again after each cut, as long as every attempt brings something.
+    """Downloads the missing rest of `part`, and retries after a cut as long as every attempt makes progress.
 
     Args:
-        url: Of the whole file.
-        part: What is there of it.
-        size: Of the whole file in bytes, if known; else the host's word is taken.
-        login: For the host, if it wants one.
+        url: The address of the whole file.
+        part: The partial file, which need not exist.
+        size: Size of the whole file in bytes, if it is known; otherwise the host's statement is used.
+        login: The login for the host, if it needs one.
     """
     while True:
         before = part.stat().st_size if part.exists() else 0
@@ -197,13 +196,13 @@ def _complete(url: str, part: Path, size: int | None, login: _Login) -> None:
 
 
 def _fetch_rest(url: str, part: Path, start: int, size: int | None, login: _Login) -> None:
-    """Appends to `part` what comes after its first `start` bytes, or writes it anew if the host sends all of it."""
+    """Appends to `part` the bytes after the first `start`, or rewrites it if the host sends the whole file."""
     headers = {"Accept-Encoding": "identity"}
-    if start:  # the rest of the same file, or all of another
+    if start:  # the rest if the file is unchanged, otherwise all of the new one
         headers |= {"Range": f"bytes={start}-", "If-Range": formatdate(part.stat().st_mtime, usegmt=True)}
     with requests.get(url, headers=headers, auth=login, stream=True, timeout=_TIMEOUT) as response:
         if start and response.status_code == requests.codes.requested_range_not_satisfiable:
-            if response.headers.get("Content-Range") != f"bytes */{start}":  # there is more than the file has
+            if response.headers.get("Content-Range") != f"bytes */{start}":  # the file is shorter than the part
                 _fetch_rest(url, part, 0, size, login)
             return
         response.raise_for_status()
@@ -215,7 +214,7 @@ def _fetch_rest(url: str, part: Path, start: int, size: int | None, login: _Logi
         with (
             _dated(part, response.headers.get("Last-Modified")),
             part.open("ab" if start else "wb") as file,
-            # A bar redrawn into a log file would flood it, so there is one on terminals only.
+            # A bar that is redrawn would flood a log file, so only terminals get one.
             tqdm(total=total, initial=start, unit="B", unit_scale=True, desc=part.stem, disable=None) as bar,
         ):
             for block in response.iter_content(_BLOCK):
@@ -227,7 +226,7 @@ def _fetch_rest(url: str, part: Path, start: int, size: int | None, login: _Logi
 
 @contextmanager
 def _dated(part: Path, date: str | None) -> Iterator[None]:
-    """Gives `part` the file's date on the host, cut off or not: by it the host tells whether it is still that file."""
+    """Sets the file's date to the host's, even after an error, so that the host can tell if its file has changed."""
     try:
         yield
     finally:
@@ -237,7 +236,7 @@ def _dated(part: Path, date: str | None) -> Iterator[None]:
 
 
 def _total(response: requests.Response, start: int) -> int | None:
-    """Size of the whole file in bytes as the host states it."""
+    """The size of the whole file in bytes, as the host states it."""
     if not start:
         length = response.headers.get("Content-Length")
         return None if length is None else int(length)

@@ -1,4 +1,4 @@
-"""Data for dynamics models: transitions whose next state is known, and whole windows to compare a model with."""
+"""Data for dynamics models: transitions with a known next state, and windows of transitions for comparison."""
 
 from typing import Any, NamedTuple
 
@@ -8,11 +8,11 @@ from shared.data.transitions import Batch, ended_by_time, extract_transitions, l
 from shared.envs.families import known
 from shared.errors import InputError
 
-# Of these, D4RL's next row after a terminal is another episode's: a model would learn a jump that never happens.
+# In D4RL's files of these, a terminal's next row is another episode's: a model would learn a jump that never happens.
 _FALLING = ("hopper", "halfcheetah", "walker2d")
 
 
-# Rows that are held out at most
+# The most rows that are held out
 _MOST_HELD_OUT = 1000
 
 
@@ -20,9 +20,9 @@ class Split(NamedTuple):
     """The split of a dataset of N rows for an ensemble of E members, drawn once.
 
     Attributes:
-        training: (N - H,), the rows that are learnt from.
-        holdout: (H,), the others.
-        bootstrap: (E, N - H), places in `training`: which rows each member takes.
+        training: (N - H,), the rows to learn from.
+        holdout: (H,), the other rows.
+        bootstrap: (E, N - H), indices into `training`: each member's rows.
     """
 
     training: np.ndarray
@@ -31,11 +31,11 @@ class Split(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """The random numbers that one step of a model draws for n states.
+    """The random draws for one step of a model from n states.
 
     Attributes:
         normals: (E, n, S + 1), for each member's change of the state, and its reward.
-        chosen: (n,), whole numbers: which of the elites predicts each row, the best being 0.
+        chosen: (n,), integers: the elite that predicts each row; 0 is the best.
     """
 
     normals: Any
@@ -43,7 +43,7 @@ class Draws(NamedTuple):
 
 
 class ModelSizes(NamedTuple):
-    """Of a learnt model: sizes of a state and of an action, its members, and those of them that predict."""
+    """The sizes of a model: of states and actions, its number of members, and its number of elites, which predict."""
 
     state_dim: int
     action_dim: int
@@ -56,10 +56,10 @@ class Step(NamedTuple):
 
     Attributes:
         next_observations: (n, S).
-        rewards: (n,), less their penalty.
-        terminals: (n,), true where the episode ends.
+        rewards: (n,), minus the penalty.
+        terminals: (n,), true if the episode ends.
         raw_rewards: (n,), as predicted.
-        penalties: (n,), how unsure the members are; 0 where that is taken off no reward.
+        penalties: (n,), the members' uncertainty; 0 if it is not subtracted from rewards.
     """
 
     next_observations: Any
@@ -70,12 +70,12 @@ class Step(NamedTuple):
 
 
 def held_out_rows(ratio: float, num_rows: int) -> int:
-    """How many rows no member learns from: a share of all, a thousand at most."""
+    """The number of rows to hold out from all members: a share of the dataset, but at most a thousand."""
     return min(int(ratio * num_rows), _MOST_HELD_OUT)
 
 
 def fit_scaler(dataset: Batch, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and population deviation (S + A,) of the inputs in these rows; a constant one is not scaled."""
+    """Mean and population deviation (S + A,) of the inputs in these rows; constant inputs are not scaled."""
     inputs = np.concatenate([dataset.observations[rows], dataset.actions[rows]], axis=1)
     mean, std = inputs.mean(axis=0), inputs.std(axis=0)
     return mean, np.where(std < 1e-12, np.ones_like(std), std)
@@ -88,19 +88,20 @@ def extract_known(
     next_observations: np.ndarray | None = None,
     own: bool = False,
 ) -> Batch:
-    """The transitions of a dataset whose next states a model may learn, by the rule of OfflineRL-Kit.
+    """Extracts the transitions whose next states a model may learn, by OfflineRL-Kit's rule.
 
-    Of Hopper, HalfCheetah and Walker2d a terminal row is kept only where the file itself says what came after it. Rows
-    that a time limit ended are dropped, as is the last row. Of other tasks of D4RL's the rule is D4RL's own.
+    For Hopper, HalfCheetah and Walker2d, a terminal row is kept only if the file itself states its next observation.
+    Rows that a time limit ended are dropped, as is the last row. D4RL's own rule applies to its other tasks.
 
     Args:
-        raw: The arrays of a dataset, N rows; with `next_observations` in them all rows are kept, as of Minari's.
-        task: Names the dataset or its environment.
+        raw: The arrays of a dataset, N rows; if they include `next_observations`, as Minari's do, all rows are kept.
+        task: The name of the dataset or its environment.
         max_episode_steps: Time limit in steps; used only if there are no `timeouts`.
-        next_observations: (N, S), where D4RL's file has them; None: it has none.
-        own: Whether the dataset is none of D4RL's: then terminal rows are left out of any task.
+        next_observations: (N, S), if D4RL's file has them; otherwise None.
+        own: Whether the dataset is not D4RL's; terminal rows are then dropped for every task.
 
     Raises:
+        InputError: No transition is left, or neither timeouts nor a time limit say where episodes end.
         InputError: No transition is left, or neither timeouts nor a time limit say where episodes end.
     """
     facts = known(task)
@@ -127,9 +128,9 @@ def extract_known(
 
 
 def _ended_by_count(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> np.ndarray:
-    """Rows (N,) that a time limit ended. Without `timeouts` steps are counted, from 0 after a terminal too.
+    """Rows (N,) that a time limit ended. Without `timeouts`, steps are counted from 0 after every terminal.
 
-    D4RL's own counter stands at 1 there; a terminal row that is dropped does not count.
+    D4RL's own counter starts from 1 after a terminal, but here the dropped terminal row does not count.
     """
     if "timeouts" in raw or max_episode_steps is None:
         return ended_by_time(raw, max_episode_steps)
@@ -140,19 +141,19 @@ def _ended_by_count(raw: dict[str, np.ndarray], max_episode_steps: int | None) -
 
 
 def find_windows(dataset: Batch, length: int) -> tuple[np.ndarray, int]:
-    """All windows of transitions, each of which begins where the one before ended.
+    """Finds all windows of consecutive transitions, in which each begins in the state where the previous one ended.
 
     Args:
         dataset: N transitions.
-        length: Transitions in a window, at most.
+        length: The most transitions in a window.
 
     Returns:
-        The first rows (W,) of the windows, and their length: less than asked if no episode has as many on end.
+        The first rows (W,) of the windows, and their length, which is less than `length` if no episode is long enough.
     """
     same = (dataset.next_observations[:-1] == dataset.observations[1:]).all(axis=1)
     linked = np.append(same & (dataset.terminals[:-1] == 0.0), False)
     length = min(length, int(np.diff(np.flatnonzero(~linked), prepend=-1).max()))
-    # Of each row, how many of the links before it hold: a window is unbroken where all within it do.
+    # Running count of links between rows: a window is unbroken if all links in it exist.
     held = np.append(0, np.cumsum(linked))
     starts = np.arange(len(linked) - length + 1)
     return starts[held[starts + length - 1] - held[starts] == length - 1], length

@@ -1,7 +1,7 @@
-"""Episodes: where they begin and end in the rows of a dataset or in its transitions, and what they return.
+"""Episodes: where they begin and end in a dataset's rows or transitions, and their returns.
 
-All that speaks of episodes cuts them here, at terminals and time limits, by `episode_ends`. The one exception are the
-rules of papers that cut otherwise: they count for D4RL's own names, whose published scores rest on them.
+All code that needs episodes gets them from here, cut at terminals and time limits by `episode_ends`. The only
+exceptions are papers' other rules, which apply to D4RL's own names, because published scores depend on them.
 """
 
 from typing import NamedTuple
@@ -12,12 +12,12 @@ from shared.data.transitions import ended_by_time, episode_ends
 
 
 class Episodes(NamedTuple):
-    """The complete episodes of a dataset, one after the other from its first row or transition on.
+    """The complete episodes of a dataset, one after the other, from its first row or transition on.
 
     Attributes:
-        starts: (E,), the first row or transition of each.
-        lengths: (E,), its rows or transitions.
-        returns: (E,) float64, the sum of all rewards, that of a row that a time limit ended included.
+        starts: (E,), the first row or transition of each episode.
+        lengths: (E,), the number of rows or transitions.
+        returns: (E,) float64, the sum of all rewards, including that of a row that a time limit ended.
     """
 
     starts: np.ndarray
@@ -26,16 +26,16 @@ class Episodes(NamedTuple):
 
     @property
     def size(self) -> int:
-        """All rows or transitions of complete episodes, n."""
+        """Number of rows or transitions in complete episodes, n."""
         return int(self.lengths.sum())
 
     def slices(self) -> list[slice]:
-        """The place of each episode."""
+        """The rows or transitions of each episode, as slices."""
         return [slice(start, start + length) for start, length in zip(*map(np.ndarray.tolist, self[:2]), strict=True)]
 
 
 def of_rows(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> Episodes:
-    """The complete episodes of the rows of a dataset; there may be none.
+    """Finds the complete episodes in a dataset's rows; there may be none.
 
     Args:
         raw: The arrays of a dataset.
@@ -52,9 +52,9 @@ def of_rows(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) ->
 
 
 def of_transitions(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> Episodes:
-    """The complete episodes of the transitions that `extract_transitions` makes; those without one are left out.
+    """Finds the complete episodes in the transitions of `extract_transitions`; episodes without one are left out.
 
-    Arguments and errors are those of `of_rows`.
+    Arguments and errors are the same as for `of_rows`.
     """
     found = of_rows(raw, max_episode_steps)
     episodes, lengths = np.unique(of_each_transition(raw, max_episode_steps), return_counts=True)
@@ -64,10 +64,10 @@ def of_transitions(raw: dict[str, np.ndarray], max_episode_steps: int | None = N
 
 
 def of_each_transition(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> np.ndarray:
-    """The number, from 0, of the episode of each transition (n,) of `extract_transitions`; a cut last one counts too.
+    """The episode number, from 0, of each transition (n,) of `extract_transitions`; an incomplete last one counts too.
 
     Raises:
-        InputError: As `of_rows`.
+        InputError: As for `of_rows`.
     """
     ends = episode_ends(raw, max_episode_steps)
     if "next_observations" in raw:

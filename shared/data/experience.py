@@ -1,4 +1,4 @@
-"""The experience of an online run: the steps of one environment, as rows, and their files."""
+"""An online run's experience: the steps of one environment, as rows, and their files."""
 
 import io
 import re
@@ -21,17 +21,17 @@ _FILE = re.compile(r"experience_(\d+)\.npz")
 
 
 class Rows(NamedTuple):
-    """N steps of an environment, one after the other; float32 but for the two flags.
+    """N consecutive environment steps; float32 except for the two flags.
 
     Attributes:
         observations: (N, S); images (N, C, H, W) are bytes.
-        actions: (N, A), as the environment got them; (N,) int64 where actions are finite.
+        actions: (N, A), as given to the environment; (N,) int64 if actions are finite.
         rewards: (N,).
-        next_observations: Of the same shape.
-        terminals: (N,) bool, where the robot fell or the goal was reached.
-        timeouts: (N,) bool, where the time limit, or the run, cut the episode; never where `terminals` is set.
+        next_observations: The same shape as `observations`.
+        terminals: (N,) bool, true if the robot fell or the goal was reached.
+        timeouts: (N,) bool, true if the time limit, or the run, cut the episode; never together with `terminals`.
         qpos: (N, Q), the simulator's positions before the step; Q is 0 outside MuJoCo.
-        qvel: (N, V), its velocities.
+        qvel: (N, V), the simulator's velocities before the step.
     """
 
     observations: np.ndarray
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
     qvel: np.ndarray
 
 
-# What a step calls each column
+# A step's names for the columns
 _OF_A_STEP = {
     "observations": "observation",
     "actions": "action",
@@ -60,26 +60,26 @@ _OF_A_STEP = {
 
 
 def _names(kind: Any) -> tuple[str, ...]:
-    """The columns of a named tuple; no type says that a tuple is one."""
+    """The columns of a named tuple, whose type cannot be expressed."""
     return kind._fields
 
 
 class KeptSteps(Generic[R]):
-    """Steps an environment and keeps every step, in memory and in files.
+    """Steps an environment and stores every step, in memory and in files.
 
     Attributes:
-        size: Steps so far.
+        size: Number of steps so far.
         action_dim: A.
     """
 
     def __init__(self, stepper: Stepper, capacity: int, kind: type[R], setting: str = "max_timesteps") -> None:
-        """Room for `capacity` steps; call `begin` before the first.
+        """Allocates memory for `capacity` steps; call `begin` before the first step.
 
         Args:
             stepper: The environment.
-            capacity: Steps at most.
+            capacity: The most steps.
             kind: A named tuple of columns, such as `Rows`.
-            setting: The one that decides the capacity, for messages.
+            setting: The setting that determines the capacity, for messages.
         """
         self._stepper, self._kind, self._setting = stepper, kind, setting
         self.action_dim = stepper.actions.size
@@ -99,12 +99,12 @@ class KeptSteps(Generic[R]):
             "goals": np.zeros(capacity, bool),
         }
         self._rows: Any = kind(*(columns[name] for name in _names(kind)))
-        # How many steps the files of each folder hold; others that lie there are not this experience's
+        # Steps in this experience's files, by folder; other files in a folder may belong to other experiences
         self._saved: dict[Path, int] = {}
 
     @property
     def observation(self) -> np.ndarray:
-        """(S,) float32, or (C, H, W) bytes, where the environment stands."""
+        """The current observation, (S,) float32 or (C, H, W) bytes."""
         return self._stepper.observation
 
     @property
@@ -114,18 +114,18 @@ class KeptSteps(Generic[R]):
         return self.size > 0 and bool(self._rows.terminals[last] or self._rows.timeouts[last])
 
     def begin(self, *seeds: int) -> None:
-        """Starts an episode that follows, like those after it, from these numbers alone."""
+        """Starts an episode; it and all later ones only depend on these numbers."""
         self._stepper.begin(*seeds)
 
     def intervals(self, config: Any, began: int | None) -> Iterator[tuple[int, int]]:
-        """From each evaluation of an online run to the next: the steps before, and at the end.
+        """Yields the interval before each evaluation of an online run: the steps before it, and at its end.
 
-        Each begins with a new episode, whose start follows from the seed and the number of steps. Where a run was
-        stopped within an interval, its steps are taken once more, and nothing is learnt from that.
+        Each interval begins with a new episode, whose start only depends on the seed and the number of steps. If a run
+        was stopped within an interval, its steps are repeated without learning from them.
 
         Args:
             config: Has `seed`, `max_timesteps` and `eval_freq`.
-            began: The steps before the interval that a run was stopped in; None: it was not.
+            began: The steps before the interval in which the run was stopped; None if it was not stopped in one.
         """
         start = self.size if began is None else began
         while start < config.max_timesteps:
@@ -135,7 +135,7 @@ class KeptSteps(Generic[R]):
             yield start, (start := min(start + config.eval_freq, config.max_timesteps))
 
     def _given(self, action: np.ndarray) -> np.ndarray:
-        """A policy's action as the environment takes it."""
+        """Converts a policy's action to the environment's."""
         return self._stepper.units.given(np.asarray(action, self._stepper.actions.dtype))
 
     def _keep(self, step: Step) -> None:
@@ -144,16 +144,16 @@ class KeptSteps(Generic[R]):
         self.size += 1
 
     def rows(self, first: int = 0) -> R:
-        """The steps from number `first` on."""
+        """The stored steps from number `first` on."""
         return self._kind(*(column[first : self.size] for column in self._rows))
 
     def transitions(self, first: int = 0) -> Batch:
-        """The same as an algorithm learns from them, the last step of an episode included, in the policy's units."""
+        """The steps from number `first` on as transitions, including ends of episodes, in the policy's units."""
         batch = Batch(*(getattr(self.rows(first), name) for name in Batch._fields))
         return batch._replace(actions=self._stepper.units.learnt(batch.actions))
 
     def save(self, folder: Path) -> None:
-        """Writes the steps that were not yet saved to the folder as `experience_<size>.npz`, sealed and atomically."""
+        """Writes the steps that the folder lacks to `experience_<size>.npz`, sealed and atomically."""
         saved = self._saved.get(folder, 0)
         if saved < self.size:
             content = io.BytesIO()
@@ -162,10 +162,10 @@ class KeptSteps(Generic[R]):
             self._saved[folder] = self.size
 
     def load(self, folder: Path, size: int) -> None:
-        """Goes back to where a run stood after `size` steps, by what it saved in the folder; `begin` comes next.
+        """Restores the first `size` steps of a run from its files in a folder; call `begin` next.
 
         Raises:
-            InputError: There is no room for them, or the files are not there or do not fit.
+            InputError: The capacity is too small, or the files are missing or do not match.
         """
         if size > len(self._rows.rewards):
             raise InputError(f"the checkpoint has {size} environment steps: set {self._setting} to at least that")
@@ -181,7 +181,7 @@ class KeptSteps(Generic[R]):
 
 
 class Experience(KeptSteps[Rows]):
-    """The experience of an online run, or of a run that records a policy."""
+    """The experience of an online run, or of a run that records a policy's episodes."""
 
     def __init__(
         self,
@@ -191,42 +191,42 @@ class Experience(KeptSteps[Rows]):
         max_episode_steps: int | None = None,
         units: ActionUnits | None = None,
     ) -> None:
-        """Room for `capacity` steps; call `begin` before the first.
+        """Allocates memory for `capacity` steps; call `begin` before the first step.
 
         Args:
             env_id: The environment.
-            capacity: Steps at most.
-            frame_stack: Of images, how many frames an observation shows.
-            max_episode_steps: An episode is cut after so many, as a `Stepper` does it.
-            units: From a policy's actions to the environment's; None: they are the same.
+            capacity: The most steps.
+            frame_stack: Number of frames in an observation of images.
+            max_episode_steps: The step after which a `Stepper` cuts an episode.
+            units: Converts the policy's actions to the environment's; None if they are the same.
 
         Raises:
-            InputError: The environment is unknown, or shows no images to stack.
+            InputError: The environment is unknown, or has no images to stack.
         """
         stepper = Stepper(env_id, frame_stack=frame_stack, max_episode_steps=max_episode_steps, units=units)
         super().__init__(stepper, capacity, Rows)
 
     def step(self, action: np.ndarray) -> None:
-        """Takes an action of the policy, (A,) or one of finite actions, and keeps what comes of it.
+        """Takes an action of the policy, (A,) or a finite one, and stores the step.
 
-        After an episode's end the next one begins.
+        After the end of an episode, the next one begins.
         """
         self._keep(self._stepper.step(self._given(action)))
 
     def cut(self) -> None:
-        """Marks the last step as the end of its episode, which `begin` is about to leave: a timeout, if no terminal."""
+        """Marks the last step as its episode's end, before `begin` leaves it: as a timeout, unless it is terminal."""
         last = self.size - 1
         self._rows.timeouts[last] = not self._rows.terminals[last]
 
     def play(self, policy: Callable[..., np.ndarray], exploration: Sequence[np.ndarray], random_steps: int) -> None:
-        """A step for each row of what exploration draws; the first `random_steps` of all are uniform actions.
+        """Takes a step for each row of exploration draws; the run's first `random_steps` actions are uniform.
 
         Args:
-            policy: From an observation (1, S) and standard normal noise (1, A) to an action (1, A).
+            policy: Maps an observation (1, S) and standard normal noise (1, A) to an action (1, A).
             exploration: Uniform numbers in [-1, 1), (n, A), and standard normal ones (n, A).
-            random_steps: Counted from the run's first step.
+            random_steps: Number of uniform actions, counted from the run's first step.
         """
-        # One copy to NumPy's memory: a device array costs as much again for each row that is taken from it.
+        # Copied to NumPy once, because taking each row from a device array would cost as much.
         for uniform, normal in zip(*map(np.asarray, exploration), strict=True):
             random = self.size < random_steps
             action = (
@@ -235,11 +235,11 @@ class Experience(KeptSteps[Rows]):
             self.step(np.reshape(action, uniform.shape))
 
     def follow(self, policy: Callable[..., np.ndarray], *columns: np.ndarray) -> None:
-        """A step for each row of the columns, (n, ...) each.
+        """Takes a step for each row of the columns, (n, ...) each.
 
         Args:
-            policy: From an observation (1, S) and a row of each column, (1, ...), to an action, (1, A) or (1,).
-            columns: What the policy is given besides, such as its random draws.
+            policy: Maps an observation (1, S) and a row of each column, (1, ...), to an action, (1, A) or (1,).
+            columns: The policy's further inputs, such as its random draws.
         """
         for row in zip(*map(np.asarray, columns), strict=True):
             action = policy(self._stepper.observation[None], *(np.asarray(value)[None] for value in row))
@@ -247,17 +247,17 @@ class Experience(KeptSteps[Rows]):
 
 
 def load_rows(folder: Path, size: int, kind: type[R]) -> R:
-    """The first `size` steps of a run, by the files that it saved in the folder; later ones are left out.
+    """Reads the first `size` steps of a run from its files in a folder; later steps are left out.
 
-    They lie beside a checkpoint; beside a run's last one, in the folder of those before it.
+    The files are next to a checkpoint. For a run's final checkpoint, they are in the folder of the earlier ones.
 
     Args:
-        folder: Where the files lie.
-        size: Steps.
+        folder: The folder of the checkpoint.
+        size: The number of steps.
         kind: The named tuple of columns that was saved.
 
     Raises:
-        InputError: The files are not there, or one of them is damaged.
+        InputError: Files are missing or damaged.
     """
     files = experience_files(folder) or experience_files(folder / "checkpoints")
     wanted = sorted((number, path) for number, path in files.items() if number <= size)
@@ -274,6 +274,6 @@ def load_rows(folder: Path, size: int, kind: type[R]) -> R:
 
 
 def experience_files(folder: Path) -> dict[int, Path]:
-    """The experience files of a folder, by the number of steps up to their end."""
+    """The experience files in a folder, by the number of steps up to their end."""
     found = ((_FILE.fullmatch(path.name), path) for path in Path(folder).glob("experience_*.npz"))
     return {int(match[1]): path for match, path in found if match}

@@ -1,7 +1,7 @@
-"""The forms in which people keep data, as arrays in D4RL's layout.
+"""The forms in which people store data, converted to arrays in D4RL's layout.
 
-They are flat arrays under other names, or episodes one by one. They lie in HDF5 files, in NumPy's, in pickles and in
-folders of NumPy's files. What the names of arrays do not say is not guessed: then the data are refused.
+They are flat arrays under other names, or separate episodes, in HDF5 files, NumPy files, pickles and folders of NumPy
+files. Nothing is guessed: data whose array names do not say what they are, are refused.
 """
 
 import re
@@ -32,7 +32,7 @@ _KNOWN = {
     "ids": ("episode_ids", "episode_id", "traj_ids", "episode"),
     "discounts": ("discounts", "discount"),
 }  # fmt: skip
-"""Other projects' names for arrays, by the name that is used here."""
+"""Other projects' names for arrays, by our name."""
 
 _MEANT = {theirs: ours for ours, names in _KNOWN.items() for theirs in names}
 _FLAGS = ("terminals", "timeouts", "dones", "starts")
@@ -40,14 +40,14 @@ _KIND = "no file of NumPy's arrays"
 
 
 class _Choices(NamedTuple):
-    """The user's choices, and the remarks on them so far."""
+    """The user's choices, and the remarks so far."""
 
     observations: Sequence[str]
     dones: str
     remarks: list[str]
 
     def remark(self, line: str) -> None:
-        """Keeps a line, once."""
+        """Adds a line, unless it is already there."""
         if line not in self.remarks:
             self.remarks.append(line)
 
@@ -56,9 +56,9 @@ class Imported(NamedTuple):
     """A dataset in D4RL's layout.
 
     Attributes:
-        arrays: As `shared.data.read_hdf5` returns, `next_observations` beside them where they are known.
-        attributes: What the file says about itself: texts and numbers.
-        remarks: What was made of what, in lines.
+        arrays: As `shared.data.read_hdf5` returns, with `next_observations` if they are known.
+        attributes: Texts and numbers that the file states about itself.
+        remarks: Lines that say how the data were interpreted.
     """
 
     arrays: dict[str, np.ndarray]
@@ -72,10 +72,10 @@ def read(
     """Reads data in any of the known forms.
 
     Args:
-        path: An HDF5 file, one of NumPy's, a pickle, or a folder of NumPy's files with an episode each.
-        trust_pickle: Whether pickles are read, of lists and dictionaries of arrays alone.
-        observations: Which parts of an observation count where it has several; none: all vectors, by their names.
-        dones: What flags are that only say where episodes end: `terminals` or `timeouts`.
+        path: An HDF5 file, a NumPy file, a pickle, or a folder of NumPy files with an episode each.
+        trust_pickle: Whether to read pickles; even then only lists and dictionaries of arrays are read.
+        observations: The parts to use of an observation with several; empty means all vectors, sorted by name.
+        dones: The meaning of flags that only say where episodes end: `terminals` or `timeouts`.
 
     Raises:
         InputError: The data cannot be read, or do not say what they are.
@@ -119,7 +119,7 @@ def _npz(path: Path, trust_pickle: bool) -> dict[str, Any]:
         found = {}
         for member in members:
             name = member.filename.removesuffix(".npy")
-            # Objects of no use, such as the infos of each step, are passed over, and so never unpickled.
+            # Irrelevant objects, such as the infos of each step, are skipped, and therefore never unpickled.
             if name in _MEANT or name in ("indices", "arr_0"):
                 with archive.open(member) as stream:
                     found[name] = _array(stream, member.compress_size, f"{path}, {name},", trust_pickle)
@@ -127,7 +127,7 @@ def _npz(path: Path, trust_pickle: bool) -> dict[str, Any]:
 
 
 def _array(stream: Any, stored: int, where: str, trust_pickle: bool) -> Any:
-    """An array, or what a pickled one holds."""
+    """An array, or the contents of a pickled one."""
     if npy.declared(stream)[1].hasobject:
         return _unpickled(stream, where, trust_pickle)
     stream.seek(0)
@@ -156,7 +156,7 @@ def _unpickled(stream: Any, where: str, trust_pickle: bool) -> Any:
 
 
 def _assembled(content: Any, where: str, choices: _Choices) -> dict[str, np.ndarray]:
-    """Arrays in D4RL's layout, checked."""
+    """Assembles and checks arrays in D4RL's layout."""
     if isinstance(content, Mapping) and (episodes := _groups(content)):
         content = episodes
     if isinstance(content, list | tuple):
@@ -177,7 +177,7 @@ def _assembled(content: Any, where: str, choices: _Choices) -> dict[str, np.ndar
 
 
 def _groups(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The episodes of a file that has a group for each, at the top or in another group; in order of their numbers."""
+    """The episodes in a file with a group for each, at the top level or one below; ordered by their numbers."""
     inner = [group for group in content.values() if isinstance(group, Mapping)]
     for level in (content, *inner):
         found = [name for name, group in level.items() if isinstance(group, Mapping) and _has(group, "actions")]
@@ -196,9 +196,9 @@ def _has(content: Mapping[str, Any], wanted: str) -> bool:
 
 
 def _columns(content: Mapping[str, Any], where: str, choices: _Choices) -> dict[str, np.ndarray]:
-    """Arrays by the names that they have here."""
+    """The arrays under our names."""
     found: dict[str, np.ndarray] = {}
-    # The names that stand first in the table count, if one thing is there under several.
+    # If an array is there under several names, the first name in the table counts.
     for ours, names in _KNOWN.items():
         theirs = next((name for name in names if name in content), None)
         if theirs is None:
@@ -228,7 +228,7 @@ def _columns(content: Mapping[str, Any], where: str, choices: _Choices) -> dict[
 
 
 def _joined(values: Mapping[str, Any], where: str, choices: _Choices) -> np.ndarray:
-    """The parts of an observation side by side: those that are named, else all vectors."""
+    """Concatenates the parts of an observation: the chosen ones, else all vectors."""
     arrays = {name: np.asarray(value) for name, value in values.items() if not isinstance(value, Mapping)}
     if missing := [part for part in choices.observations if part not in arrays]:
         raise InputError(f"{where} has no part {missing[0]!r}; it has {', '.join(arrays)}")
@@ -245,7 +245,7 @@ def _joined(values: Mapping[str, Any], where: str, choices: _Choices) -> np.ndar
 
 
 def _of_episodes(episodes: Iterable[Any], where: str, choices: _Choices) -> dict[str, np.ndarray]:
-    """Rows of episodes, one after the other."""
+    """Concatenates the rows of episodes."""
     pieces = []
     for number, episode in enumerate(episodes):
         if not isinstance(episode, Mapping):
@@ -263,7 +263,7 @@ def _of_episodes(episodes: Iterable[Any], where: str, choices: _Choices) -> dict
 
 
 def _episode(columns: dict[str, np.ndarray], where: str, choices: _Choices) -> dict[str, np.ndarray]:
-    """The rows of one whole episode, whose end is a terminal or else a time limit."""
+    """The rows of one whole episode, which ends in a terminal or else at a time limit."""
     if "discounts" in columns or "starts" in columns:
         columns = _moved(columns, where, choices)
     columns = _without_last_state(columns, where)
@@ -277,7 +277,7 @@ def _episode(columns: dict[str, np.ndarray], where: str, choices: _Choices) -> d
 
 
 def _ended(columns: Mapping[str, np.ndarray]) -> bool:
-    """Whether an episode ended in a terminal state, by a flag of its own or by that of its last row."""
+    """Whether an episode ended in a terminal state, according to its own flag or its last row's."""
     for name in ("terminals", "dones"):
         if name in columns:
             return bool(np.ravel(columns[name])[-1])
@@ -285,7 +285,7 @@ def _ended(columns: Mapping[str, np.ndarray]) -> bool:
 
 
 def _moved(columns: dict[str, np.ndarray], where: str, choices: _Choices) -> dict[str, np.ndarray]:
-    """The rows of an episode in which a row holds the action and the reward that led to its observation."""
+    """Realigns an episode whose rows contain the action and the reward that led to their observation."""
     size = len(columns["observations"])
     if len(columns["actions"]) != size:
         return columns
@@ -297,7 +297,7 @@ def _moved(columns: dict[str, np.ndarray], where: str, choices: _Choices) -> dic
 
 
 def _without_last_state(columns: dict[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
-    """An episode with as many states as actions; a state more is what came after the last one."""
+    """An episode with as many states as actions; an additional state becomes the last next observation."""
     states, size = columns["observations"], len(columns["actions"])
     if len(states) == size + 1:
         return {**columns, "observations": states[:-1], "next_observations": states[1:]}
@@ -307,7 +307,7 @@ def _without_last_state(columns: dict[str, np.ndarray], where: str) -> dict[str,
 
 
 def _rows(columns: Mapping[str, np.ndarray], choices: _Choices) -> dict[str, np.ndarray]:
-    """The columns that are not flags; missing rewards become zeros."""
+    """The columns except for flags; missing rewards become zeros."""
     found = {name: columns[name] for name in ("observations", "actions", "next_observations") if name in columns}
     if "rewards" not in columns:
         choices.remark("there are no rewards: zeros are written, from which imitation alone can learn")
@@ -316,7 +316,7 @@ def _rows(columns: Mapping[str, np.ndarray], choices: _Choices) -> dict[str, np.
 
 
 def _flat(columns: dict[str, np.ndarray], where: str, choices: _Choices) -> dict[str, np.ndarray]:
-    """Rows of all episodes, whose ends flags mark."""
+    """The rows of all episodes, with flags at their ends."""
     size = len(columns["actions"])
     if "indices" in columns or (columns["observations"].ndim and len(columns["observations"]) != size):
         return _split(columns, where, choices)
@@ -341,7 +341,7 @@ def _flat(columns: dict[str, np.ndarray], where: str, choices: _Choices) -> dict
 
 
 def _split(columns: dict[str, np.ndarray], where: str, choices: _Choices) -> dict[str, np.ndarray]:
-    """Episodes that lie one after the other with a state more than actions each, cut at `indices` of actions."""
+    """Splits concatenated episodes with one more state than actions each, at `indices` of actions."""
     size, states = len(columns["actions"]), columns["observations"]
     cuts = np.ravel(columns.get("indices", np.empty(0, int))).astype(int)
     bounds = np.concatenate([[0], cuts, [size]])

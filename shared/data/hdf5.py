@@ -1,7 +1,7 @@
-"""Reads arrays out of HDF5 files that may be damaged or hostile.
+"""Reads arrays from HDF5 files that may be damaged or hostile.
 
-A file of a few kilobytes can declare arrays of terabytes, unpack to gigabytes, or have the library read other files of
-the user's. So what a file declares is checked before any of it is read, and only what lies in the file itself is read.
+A file of a few kilobytes can declare arrays of terabytes, unpack to gigabytes, or make the library read the user's
+other files. Therefore declarations are checked before anything is read, and only data in the file itself are read.
 """
 
 import contextlib
@@ -19,30 +19,30 @@ import numpy as np
 from shared.errors import InputError
 
 MAX_BYTES = 8 * 2**30
-"""Most bytes that the arrays of one file may take in memory; D4RL's largest take one eighth of that."""
+"""Most bytes that the arrays of one file may take in memory; D4RL's largest need an eighth of that."""
 
-_MOST_PACKED = 1100  # bytes out of one: deflate, the densest of HDF5's filters, reaches 1032
-_UNWRITTEN = 16 * 2**20  # bytes that an array may declare without having written them, zeros by default
-_CHUNK = 16 * 2**20  # bytes of a chunk that is larger than its array
-_CHUNK_OVERHEAD = 4096  # bytes by which a filter may fail to shrink a chunk
+_MOST_PACKED = 1100  # unpacked bytes per byte: deflate, the densest of HDF5's filters, reaches 1032
+_UNWRITTEN = 16 * 2**20  # bytes that an array may declare without storing them; they read as zeros
+_CHUNK = 16 * 2**20  # largest chunk, in bytes, of an array that is smaller
+_CHUNK_OVERHEAD = 4096  # bytes that a filter may add to a chunk
 
-# Whatever h5py raises on a damaged file, depending on where the damage is.
+# What h5py raises on damaged files, depending on the position of the damage
 _DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, MemoryError)
 
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Reads those of the named arrays that lie at the top of the file.
+    """Reads the named arrays at the top level of a file.
 
     Args:
         path: An HDF5 file.
-        names: Arrays wanted; what is not in the file is left out.
+        names: The arrays to read; names that are not in the file are skipped.
 
     Returns:
         The arrays in the file's own types and shapes, all of them numbers.
 
     Raises:
-        InputError: The file is missing, is damaged or refers to other files. Or an array is no numbers, is larger than
-            `MAX_BYTES`, or is larger than the bytes that are stored for it can be.
+        InputError: The file is missing, is damaged or refers to other files. Or an array does not contain numbers, is
+            larger than `MAX_BYTES`, or is larger than its stored bytes allow.
     """
     with _opened(path) as file:
         arrays = {name: array for name in names if (array := _find(file, name)) is not None}
@@ -54,12 +54,12 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
 
 
 def read_tree(path: Path) -> dict[str, Any]:
-    """Reads all arrays of numbers in a file, those in groups too, as dictionaries in one another.
+    """Reads all arrays of numbers in a file, including those in groups, as nested dictionaries.
 
-    Links and arrays of anything else are left out.
+    Links and other arrays are left out.
 
     Raises:
-        InputError: As `read_arrays`.
+        InputError: As for `read_arrays`.
     """
     with _opened(path) as file:
         left = [MAX_BYTES]
@@ -84,10 +84,10 @@ def _tree(group: h5py.Group, where: str, file_size: int, left: list[int]) -> dic
 
 
 def declared_shapes(path: Path, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Shapes of the named arrays that are at the top level of the file, without reading them.
+    """The shapes of the named arrays at the top level of a file, without reading them.
 
     Raises:
-        InputError: The file is missing or damaged, or an array is elsewhere.
+        InputError: The file is missing or damaged, or an array is a link.
     """
     with _opened(path) as file:
         arrays = {name: _find(file, name) for name in names}
@@ -95,10 +95,10 @@ def declared_shapes(path: Path, names: Iterable[str]) -> dict[str, tuple[int, ..
 
 
 def read_text(path: Path, name: str) -> str:
-    """A single text at the top of the file; empty where there is none of this name, or something else.
+    """A single text at the top level of a file; empty if there is none of this name.
 
     Raises:
-        InputError: The file is missing or damaged, or the text is elsewhere.
+        InputError: The file is missing or damaged, or the text is a link.
     """
     with _opened(path) as file:
         item = _find(file, name)
@@ -108,7 +108,7 @@ def read_text(path: Path, name: str) -> str:
 
 
 def read_attributes(path: Path) -> dict[str, Any]:
-    """The file's own attributes that are one text or one number each, as Python's own types; others are left out.
+    """The file's own attributes that are a single text or number, as Python types; others are left out.
 
     Raises:
         InputError: The file is missing or damaged.
@@ -119,8 +119,8 @@ def read_attributes(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[h5py.File]:
-    """The file, whose faults are told in one line, whenever they come to light."""
-    if not os.path.isfile(path):  # False too of a name that the system does not take
+    """Opens a file, and reports its faults in one line, whenever they occur."""
+    if not os.path.isfile(path):  # also for names that the system does not allow
         raise InputError(f"no dataset at {path}: put the file there or correct the path")
     try:
         with h5py.File(path) as file:
@@ -131,7 +131,7 @@ def _opened(path: Path) -> Iterator[h5py.File]:
         raise InputError(f"{path} {_fault(path, error)}") from error
 
 
-# What a file begins with that is no HDF5 file, and what can be done about it
+# First bytes of other formats, with advice
 _OTHER_FORMATS = {
     b"PK\x03\x04": "is an archive, as NumPy's .npz files are: turn it into HDF5 with `corl-twins datasets import`",
     b"\x93NUMPY": "is an array of NumPy's: turn it into HDF5 with `corl-twins datasets import`",
@@ -143,7 +143,7 @@ _OTHER_FORMATS = {
 
 
 def _fault(path: Path, error: Exception) -> str:
-    """Why a file cannot be read, and what helps."""
+    """The reason why a file cannot be read, and advice."""
     reason = " ".join(str(error).split())[:200]
     if isinstance(error, BlockingIOError) or "unable to lock file" in reason:
         return (
@@ -166,7 +166,7 @@ def _fault(path: Path, error: Exception) -> str:
 
 
 def _find(file: h5py.File, name: str) -> h5py.Dataset | None:
-    """The array of that name, without following a link: that could open another file."""
+    """The array of this name; refuses links, which could open another file."""
     links, key = file.id.links, name.encode()
     if not links.exists(key):
         return None
@@ -181,7 +181,7 @@ def _declared_bytes(array: h5py.Dataset) -> int:
 
 
 def _check_declaration(where: str, array: h5py.Dataset, file_size: int) -> None:
-    """Refuses an array whose reading could touch other files or take more memory than it holds."""
+    """Refuses an array that could read other files, or take more memory than its stored bytes allow."""
     if array.is_virtual or array.external:
         raise InputError(f"{where} keeps its values in other files: copy them into this one")
     if array.dtype.kind not in "biuf":
@@ -195,7 +195,7 @@ def _check_declaration(where: str, array: h5py.Dataset, file_size: int) -> None:
         _check_chunks(where, array, declared)
 
 
-# The filters that come with the package hdf5plugin, by the numbers that the HDF Group has given them
+# The filters of the package hdf5plugin, by their numbers at the HDF Group
 _PLUGINS = {
     307: "bzip2", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd", 32017: "sz",
     32018: "fcidecomp", 32024: "sz3", 32026: "blosc2", 32028: "sperr",
@@ -203,7 +203,7 @@ _PLUGINS = {
 
 
 def _check_filters(where: str, array: h5py.Dataset) -> None:
-    """Refuses an array that was packed by a filter which is not installed; those of hdf5plugin are loaded."""
+    """Refuses an array with a filter that is not installed; loads those of hdf5plugin if necessary."""
     pipeline = array.id.get_create_plist()
     filters = [pipeline.get_filter(number) for number in range(pipeline.get_nfilters())]
     missing = [(code, name) for code, _, _, name in filters if not h5py.h5z.filter_avail(code)]

@@ -1,4 +1,4 @@
-"""Whole episodes that are held out of a dataset, to measure on them what was learnt from the others."""
+"""Splits whole episodes off a dataset, to measure on them what was learnt from the others."""
 
 import numpy as np
 
@@ -8,19 +8,19 @@ Raw = dict[str, np.ndarray]
 
 
 def hold_out(raw: Raw, max_episode_steps: int | None, share: float) -> tuple[Raw, Raw] | None:
-    """Divides the rows of a dataset into those that are learnt from, and those of the episodes that are held out.
+    """Splits a dataset's rows into training rows and the rows of held-out episodes.
 
     The held-out episodes are spread evenly over the file, because later episodes often come from better policies. They
-    are the same for every seed and algorithm. Rows behind the last complete episode are learnt from.
+    are the same for every seed and algorithm. Rows after the last complete episode are training rows.
 
     Args:
         raw: The arrays of a dataset, N rows.
         max_episode_steps: Time limit in steps; used only if there are no `timeouts`.
-        share: Of the complete episodes, between 0 and 1; one is held out at least.
+        share: Share of the complete episodes to hold out, between 0 and 1; at least one episode is.
 
     Returns:
-        Both parts, with `timeouts` and the numbers of their `rows` in the dataset. None where fewer than two episodes
-        are complete, so that none can be spared.
+        Both parts, with `timeouts` and the numbers of their `rows` in the dataset. None if fewer than two episodes are
+        complete, because then none can be held out.
 
     Raises:
         InputError: There are neither timeouts nor a time limit.
@@ -32,7 +32,7 @@ def hold_out(raw: Raw, max_episode_steps: int | None, share: float) -> tuple[Raw
     chosen = ((np.arange(number) + 0.5) * len(ends) / number).astype(int)
     rows = len(raw["terminals"])
     held_out = np.isin(np.searchsorted(ends, np.arange(rows)), chosen)
-    # Where time limits are counted, the count depends on the episodes before, so it comes before they are divided.
+    # Counting time limits depends on all earlier episodes, so it must happen before the split.
     raw = {**raw, "timeouts": ended_by_time(raw, max_episode_steps), "rows": np.arange(rows)}
     return _rows(raw, ~held_out), _rows(raw, held_out)
 

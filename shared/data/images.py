@@ -1,6 +1,6 @@
-"""Observations that are images: each frame of a dataset once, and which of them an observation shows.
+"""Image observations: each frame of a dataset is stored once, with the frames that each observation shows.
 
-A stack of F frames is made when its row is read. So a dataset with stacks of four takes no more room than without.
+A stack of F frames is only assembled when its row is read. Therefore frame stacking needs hardly any more memory.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,11 +14,11 @@ from shared.errors import InputError
 
 @dataclass(frozen=True)
 class Stacks:
-    """Observations of N rows, read as any array's: `stacks[rows]` is (..., F * C, H, W), bytes.
+    """Image observations of N rows, indexed like an array: `stacks[rows]` is (..., F * C, H, W), bytes.
 
     Attributes:
-        frames: (M + 1, C, H, W) bytes, the last one black.
-        places: (N, F) whole numbers: which frames a row shows, the oldest first.
+        frames: (M + 1, C, H, W) bytes; the last frame is black.
+        places: (N, F) integers: the frames that each row shows, the oldest first.
     """
 
     frames: Any
@@ -45,19 +45,19 @@ class Stacks:
 
     @property
     def dtype(self) -> Any:
-        """Of what is read."""
+        """The type of the images."""
         return self.frames.dtype
 
     def take(self, rows: np.ndarray, axis: int = 0) -> "Stacks":
-        """The stacks of these rows (n,), of the same frames."""
+        """The stacks of these rows (n,), which share the frames."""
         return Stacks(self.frames, self.places.take(rows, axis=axis))
 
 
 def moved(columns: Iterable[Any], move: Callable[[Any], Any]) -> list[Any]:
-    """Columns in another library or on another device, frames that stacks share only once.
+    """Moves columns to another library or device; frames that several stacks share are moved once.
 
     Args:
-        columns: Arrays, and `Stacks`.
+        columns: Arrays and `Stacks`.
         move: Moves an array.
     """
     frames: dict[int, Any] = {}
@@ -73,19 +73,19 @@ def moved(columns: Iterable[Any], move: Callable[[Any], Any]) -> list[Any]:
 
 
 def stacked_rows(raw: dict[str, np.ndarray], ends: np.ndarray, frame_stack: int) -> tuple[Stacks, Stacks]:
-    """The stacked frames of each row of a dataset, before and after its step.
+    """Stacks the frames of each row of a dataset, before and after its step.
 
-    A stack holds no frame of another episode. Before an episode's first frame it is black, as in d3rlpy. After a
-    terminal step all of it is black. After a time limit nothing is known, unless `raw` says what came after each row.
+    A stack contains no frames of other episodes. Places before an episode's first frame are black, as in d3rlpy. After
+    a terminal step, the whole stack is black. After a time limit the next frame is unknown, unless `raw` states it.
 
     Args:
-        raw: `observations` (N, C, H, W), bytes, and `terminals` (N,). Perhaps `next_observations`, of which the last
-            of each episode are no observations of the next row.
-        ends: Whether a row ends its episode, (N,).
+        raw: `observations` (N, C, H, W), bytes, and `terminals` (N,). Optionally `next_observations`, of which only
+            each episode's last differ from the next row's observations.
+        ends: (N,), whether a row ends its episode.
         frame_stack: F, frames in a stack.
 
     Returns:
-        Both of N rows. Behind a time limit of which nothing is known, the second shows black too.
+        Both stacks for N rows. After a time limit, the second is black if the next frame is unknown.
 
     Raises:
         InputError: No episode has as many rows as a stack has frames.

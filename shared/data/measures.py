@@ -1,7 +1,7 @@
-"""How good a policy is by a dataset alone: what an estimated value function says of it, in numbers of float64.
+"""Measures a policy on a dataset alone, by an estimated value function; computed in float64.
 
-All but the value of first states are means over the transitions of all episodes together, so long episodes weigh more.
-An episode is what lies between two ends in the file, however long it is.
+All measures except the value of first states are means over the transitions of all episodes, so long episodes have more
+weight. An episode is the part of a file between two ends, whatever its length.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from shared.errors import InputError
 
 
 def find_episodes(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> Episodes:
-    """The complete episodes of a dataset's transitions, of which there must be one.
+    """Finds the complete episodes in a dataset's transitions, of which there must be at least one.
 
     Args:
         raw: The arrays of a dataset.
@@ -27,10 +27,10 @@ def find_episodes(raw: dict[str, np.ndarray], max_episode_steps: int | None = No
 
 
 def successes(episodes: Episodes, threshold: float) -> np.ndarray:
-    """The transitions (n,) bool of episodes whose return is the threshold or more.
+    """Marks the transitions (n,) of episodes whose return reaches the threshold.
 
     Raises:
-        InputError: No episode succeeds, so soft off-policy classification has no value.
+        InputError: No episode succeeds, so soft off-policy classification is undefined.
     """
     succeeded = episodes.returns >= threshold
     if not succeeded.any():
@@ -40,16 +40,16 @@ def successes(episodes: Episodes, threshold: float) -> np.ndarray:
 
 
 def initial_state_value(values: np.ndarray, episodes: Episodes) -> np.ndarray:
-    """The policy's value (E,) in the first state of each episode, out of that in every state (n,)."""
+    """The policy's value (E,) in the first state of each episode, from its values in all states (n,)."""
     return values[episodes.starts].astype(np.float64)
 
 
 def soft_opc(q: np.ndarray, succeeded: np.ndarray) -> float:
-    """Soft off-policy classification: how much more the data's actions are worth where an episode succeeds.
+    """Soft off-policy classification: the mean value of the data's actions in successful episodes, minus that in all.
 
     Args:
         q: (n,), the value of the data's action in each transition.
-        succeeded: (n,) bool, of which some are true.
+        succeeded: (n,) bool, not all false.
     """
     q = q.astype(np.float64)
     return float(q[succeeded].mean() - q.mean())
@@ -58,27 +58,27 @@ def soft_opc(q: np.ndarray, succeeded: np.ndarray) -> float:
 def td_error(
     q: np.ndarray, rewards: np.ndarray, next_values: np.ndarray, terminals: np.ndarray, discount: float
 ) -> float:
-    """The mean squared difference between a transition's value and its reward plus the value after it.
+    """The mean squared difference between a transition's value and its reward plus the discounted next value.
 
     Args:
         q: (n,), the value of the data's action.
         rewards: (n,).
         next_values: (n,), the value of the policy's action in the next state.
-        terminals: (n,), 1 where nothing follows.
-        discount: Of the value behind.
+        terminals: (n,), 1 if nothing follows.
+        discount: The discount of the next value.
     """
     target = rewards.astype(np.float64) + discount * (1.0 - terminals) * next_values.astype(np.float64)
     return float(np.square(q - target).mean())
 
 
 def discounted_advantage(q: np.ndarray, values: np.ndarray, episodes: Episodes, discount: float) -> float:
-    """The mean, over all transitions, of the discounted sum of the data's advantages from there to its episode's end.
+    """The discounted sum of the data's advantages from a transition to its episode's end, averaged over transitions.
 
     Args:
         q: (n,), the value of the data's action.
-        values: (n,), that of the policy's.
-        episodes: Whose transitions these are.
-        discount: Of a later advantage.
+        values: (n,), the value of the policy's action.
+        episodes: The episodes of these transitions.
+        discount: The discount of later advantages.
     """
     advantages = (q.astype(np.float64) - values.astype(np.float64)).tolist()
     total = 0.0
@@ -91,5 +91,5 @@ def discounted_advantage(q: np.ndarray, values: np.ndarray, episodes: Episodes, 
 
 
 def action_difference(actions: np.ndarray, others: np.ndarray) -> float:
-    """The mean squared distance between two policies' actions, (n, A) each, summed over an action's components."""
+    """The mean squared distance between actions (n, A) of two policies, summed over an action's components."""
     return float(np.square(actions.astype(np.float64) - others).sum(axis=1).mean())

@@ -1,7 +1,7 @@
-"""Minari's datasets as rows: one for each step, with the observation that came after it.
+"""Minari's datasets as rows: one for each step, with its next observation.
 
-An episode of T actions holds T + 1 observations, so actions and observations must be cut into rows episode by episode.
-If they were joined first and cut afterwards, each episode's observations would lie one row further from its actions.
+An episode of T actions has T + 1 observations, so rows must be built for each episode separately. If episodes were
+concatenated first, each episode would shift the following observations by one more row.
 """
 
 import contextlib
@@ -26,23 +26,24 @@ from shared.names import MINARI
 
 
 def read(name: str) -> Source:
-    """Reads a dataset from Minari's folder, `$MINARI_DATASETS_PATH` or `~/.minari/datasets`; downloads a missing one.
+    """Reads a dataset from Minari's folder, `$MINARI_DATASETS_PATH` or `~/.minari/datasets`; downloads it if missing.
 
     Args:
         name: For example `minari:mujoco/hopper/medium-v0`.
 
     Returns:
-        Rows with `next_observations`; `terminals` are Minari's terminations, `timeouts` mark the last row of every
-        other episode. The attribute `env_id` is the environment to evaluate in, where the set says it. That is its
-        own name, or the set's where its settings or wrappers are others. Without wrappers `recorded_in` is its own.
+        Rows with `next_observations`. `terminals` are Minari's terminations, and `timeouts` mark the last row of every
+        other episode. The attribute `env_id` names the environment to evaluate in, if the dataset states it. This is
+        the environment's own name, or the dataset's if settings or wrappers differ. Without wrappers, `recorded_in` is
+        its own name.
 
     Raises:
-        InputError: Minari is not installed, or the dataset cannot be found, downloaded or read. Or its observations
-            are neither vectors of numbers nor images, or its actions neither vectors nor finite.
+        InputError: Minari is not installed, or the dataset cannot be found, downloaded or read. Or its observations are
+            neither vectors nor images, or its actions neither vectors nor finite.
     """
     dataset = open_set(name)
     files = sorted(path for path in Path(dataset.storage.data_path).rglob("*") if path.is_file())
-    # Packages that are missing now may be here when the copy is read.
+    # Not cached, because packages that are missing now may be installed later
     return cached(files, lambda: _flat(name, dataset))._replace(attributes=_attributes(name, spec_of(dataset)))
 
 
@@ -67,19 +68,19 @@ def _is_vector(space: Any) -> bool:
 
 
 def join(episodes: Iterable[Any], first: int = 0) -> dict[str, np.ndarray]:
-    """Episodes, one after the other, as rows.
+    """Converts episodes to rows, one after the other.
 
     Args:
-        episodes: Each with `observations` (T + 1, S), or images (T + 1, ...), `actions` (T, A), or (T,) where they are
+        episodes: Each with `observations` (T + 1, S), or images (T + 1, ...), `actions` (T, A), or (T,) if they are
             finite, `rewards`, `terminations` and `truncations` (T,).
-        first: What finite actions are counted from.
+        first: The number of the first finite action.
 
     Returns:
         observations, next_observations (N, S), or images (N, C, H, W), actions (N, A) or (N,), rewards, terminals and
         timeouts (N,), checked.
 
     Raises:
-        InputError: An episode's arrays do not fit together, or the values cannot be used.
+        InputError: An episode's arrays do not match, or the values cannot be used.
     """
     parts = [_rows(number, episode) for number, episode in enumerate(episodes)]
     if not parts:
@@ -87,7 +88,7 @@ def join(episodes: Iterable[Any], first: int = 0) -> dict[str, np.ndarray]:
     raw = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     following = raw.pop("next_observations")
     raw["actions"] = raw["actions"] - first
-    # Every next observation but an episode's last is also an observation.
+    # Every next observation except an episode's last is also an observation, so it is checked twice.
     following = checked_arrays({**raw, "observations": following}, "next observations")["observations"]
     return {**checked_arrays(raw, "the dataset"), "next_observations": following}
 
@@ -112,35 +113,35 @@ def _rows(number: int, episode: Any) -> dict[str, np.ndarray]:
 
 
 def _attributes(name: str, spec: EnvSpec | None) -> dict[str, Any]:
-    """The environment to evaluate in, by its own name where that makes it again, else by the set's."""
+    """The environment to evaluate in: its own name if that recreates it, else the dataset's."""
     if spec is None:
         return {}
     owner, registered = owner_of(spec), None
-    with contextlib.suppress(InputError):  # the package is missing, and another environment may be named
+    with contextlib.suppress(InputError):  # a missing package, if another environment may be named
         import_owner(spec, spec.id)
         registered = registry.get(spec.id)
     if registered is not None and settings_of(spec) == settings_of(registered):
         return {"env_id": spec.id if owner is None else f"{owner}:{spec.id}"}
-    # Wrappers may change all that an environment shows, takes and pays.
+    # Wrappers may change observations, actions and rewards.
     return {"env_id": name} | ({} if spec.additional_wrappers else {"recorded_in": spec.id})
 
 
 def path(name: str) -> Path:
-    """The folder of a dataset, downloaded if it is not here.
+    """The folder of a dataset, which is downloaded if it is missing.
 
     Raises:
-        InputError: As `read`.
+        InputError: As for `read`.
     """
     return Path(open_set(name).storage.data_path).parent
 
 
 def local() -> dict[str, tuple[str, str]]:
-    """Minari's datasets on this machine by name: their rows and the sizes of states and actions, as they declare them.
+    """Minari's datasets on this machine, by name: the number of rows and the sizes of states and actions, as declared.
 
-    There are none without Minari.
+    Empty without Minari.
     """
     if not Path(os.environ.get("MINARI_DATASETS_PATH") or home() / ".minari" / "datasets").is_dir():
-        return {}  # asked, Minari would make the folder
+        return {}  # Minari would create the folder
     try:
         import minari
     except ImportError:

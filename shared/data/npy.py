@@ -1,6 +1,6 @@
-"""Reads NumPy's arrays out of compressed streams that may be damaged or hostile.
+"""Reads NumPy arrays from compressed streams that may be damaged or hostile.
 
-A file of a few kilobytes can declare arrays of terabytes. So what an array declares is checked before it is read.
+A file of a few kilobytes can declare arrays of terabytes, so an array's declaration is checked before it is read.
 Pickled objects are never read.
 """
 
@@ -18,9 +18,9 @@ import numpy as np
 from shared.data.hdf5 import MAX_BYTES
 from shared.errors import InputError
 
-_MOST_PACKED = 1100  # bytes out of one: deflate reaches 1032
+_MOST_PACKED = 1100  # unpacked bytes per byte: deflate reaches 1032
 _UNPACKED = 2**16  # bytes that a small file may declare
-# Whatever gzip, zipfile and NumPy raise on a damaged file, depending on where the damage is
+# What gzip, zipfile and NumPy raise on damaged files, depending on the position of the damage
 _DAMAGE = (
     OSError, EOFError, ValueError, TypeError, KeyError, SyntaxError, OverflowError, MemoryError, RuntimeError,
     zlib.error, lzma.LZMAError, zipfile.BadZipFile,
@@ -28,15 +28,15 @@ _DAMAGE = (
 
 
 def read_array(file: Any, stored: int, where: str) -> np.ndarray:
-    """The one array in a stream, once its declaration is found to fit into what is stored and into memory.
+    """Reads the array in a stream, after checking that its declared size fits the stored bytes and the memory.
 
     Args:
-        file: The unpacked stream, which can go back to its beginning.
-        stored: Bytes of the packed one.
-        where: Begins the message if that fails.
+        file: The unpacked stream, which must be seekable.
+        stored: The number of packed bytes.
+        where: The prefix of error messages.
 
     Raises:
-        InputError: The array declares more than it can hold.
+        InputError: The array declares more than the stream can contain.
     """
     shape, dtype = declared(file)
     size = math.prod(shape) * dtype.itemsize
@@ -46,14 +46,14 @@ def read_array(file: Any, stored: int, where: str) -> np.ndarray:
         raise InputError(f"{where} declares {size:,} bytes, and {stored:,} are stored for them: fetch it again")
     file.seek(0)
     array = np.lib.format.read_array(file, allow_pickle=False)
-    # At the end of the stream its checksum is compared.
+    # Reading to the end of the stream checks its checksum.
     if file.read(1):
         raise ValueError("bytes after the array")
     return array
 
 
 def declared(file: Any) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and type of the array whose NumPy header the stream begins with."""
+    """The shape and the type in the NumPy header at the beginning of a stream."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"version {version} of NumPy's format")
@@ -64,10 +64,10 @@ def declared(file: Any) -> tuple[tuple[int, ...], np.dtype]:
 
 @contextmanager
 def faults_of(path: Path, kind: str) -> Iterator[None]:
-    """Tells a file's faults in one line, which says what `kind` of file it should be.
+    """Reports a file's faults in the block in one line, which says what `kind` of file it should be.
 
     Raises:
-        InputError: What is done meanwhile raises it, or whatever a damaged file makes its reader raise.
+        InputError: The block raised it, or an error that damaged files cause.
     """
     try:
         yield

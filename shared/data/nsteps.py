@@ -1,4 +1,4 @@
-"""Transitions over several steps: a sum of discounted rewards, and the state after it."""
+"""Transitions over several steps, with the discounted sum of their rewards."""
 
 import numpy as np
 
@@ -13,21 +13,21 @@ def extract_n_steps(
     discount: float,
     frame_stack: int = 1,
 ) -> Batch:
-    """Transitions over up to n steps of one episode, otherwise as `extract_transitions`, whose rows they begin in.
+    """Extracts transitions over up to n steps of an episode, from the same rows as `extract_transitions`.
 
-    Towards an episode's end they have fewer steps. A terminal state ends them, with its reward. A time limit ends them
-    in the last state that is known, whose value counts.
+    Near an episode's end, transitions have fewer steps. A terminal state ends them, including its reward. A time limit
+    ends them in the last known state, whose value is used.
 
-    A target of one step is `rewards + discount * value * (1 - terminals)`. Over m steps the value counts
-    `discount ** m`. So `terminals` is the share of the value that does not count. The share is 1 - discount ** (m - 1),
-    and 1 where the episode ended in a terminal state.
+    A one-step target is `rewards + discount * value * (1 - terminals)`. Over m steps, the value's weight should be
+    `discount ** m`. Therefore `terminals` is the share of the value that does not count: 1 - discount ** (m - 1), or 1
+    if the episode ended in a terminal state.
 
     Args:
-        raw: The arrays of a dataset, N rows, with `next_observations` or without.
+        raw: The arrays of a dataset, N rows, with or without `next_observations`.
         max_episode_steps: Time limit of the environment in steps; used only if there are no `timeouts`.
         n_steps: 1 or more.
-        discount: Of the rewards and of the value.
-        frame_stack: Of images, how many frames an observation shows.
+        discount: The discount per step, of rewards and of the value.
+        frame_stack: Number of frames in an observation of images.
 
     Returns:
         The dataset of n <= N transitions, float32; finite actions are int64, images `Stacks` of bytes.
@@ -37,13 +37,13 @@ def extract_n_steps(
     """
     size, timeouts = len(raw["rewards"]), ended_by_time(raw, max_episode_steps)
     knows_all = "next_observations" in raw
-    # In D4RL's layout nothing is known behind a row that the time limit ended, a terminal one or not.
+    # In D4RL's layout, the next state of a row that a time limit ended is unknown, even if the row is terminal.
     terminated = raw["terminals"].astype(bool) & (knows_all | ~timeouts)
     rows = np.arange(size) if knows_all else np.flatnonzero(~timeouts[:-1])
     ends = np.flatnonzero(terminated | timeouts)
     ends = np.append(ends, size - 1) if not len(ends) or ends[-1] < size - 1 else ends
     last = ends[np.searchsorted(ends, rows)]
-    # One row behind the last reward that counts: the last row's own counts where what came after it is known.
+    # One after the last reward that counts: the episode's last row counts only if its next state is known.
     behind = np.minimum(rows + n_steps, last + (terminated[last] | knows_all))
     rewards = np.zeros(len(rows))
     for step in range(n_steps):

@@ -1,8 +1,8 @@
-"""OGBench's datasets as rows: a file of states for all tasks of an environment, and one task's rewards and ends.
+"""OGBench's datasets as rows: a file of states for all tasks of an environment, with one task's rewards and terminals.
 
-A file holds neither rewards nor next states. Its `terminals` mark the last row of each trajectory, whose action leads
-nowhere. What a task pays in a row's own state, and whether the task is done in it, its package computes from the
-simulator's state. The data go on behind a state in which the task is done.
+A file contains neither rewards nor next states. Its `terminals` mark the last row of each trajectory, whose action has
+no result. OGBench's package computes a task's reward in a row's own state, and whether the task is done there, from the
+simulator's state. Trajectories continue after the task is done.
 
 Park et al., OGBench: Benchmarking Offline Goal-Conditioned RL, 2024, https://arxiv.org/abs/2410.20092
 """
@@ -26,18 +26,18 @@ from shared.names import OGBENCH, OGBENCH_SETS, ogbench_path, ogbench_set
 _HOST = "https://rail.eecs.berkeley.edu/datasets/ogbench"
 _NEEDED = ("observations", "actions", "terminals", "qpos")
 _KIND = "no archive of NumPy's arrays"
-_BUTTONS = "button_states"  # of scenes and puzzles
+_BUTTONS = "button_states"  # in scenes and puzzles
 
 
 def read(name: str) -> Source:
-    """Reads a single task's dataset from the package's folder; nothing is downloaded.
+    """Reads the dataset of a single task from the package's folder; nothing is downloaded.
 
     Args:
         name: For example `ogbench:cube-single-play-singletask-task1-v0`.
 
     Returns:
-        One row for each step, the last of each trajectory included, which `timeouts` marks. `terminals` say where the
-        task is done, `rewards` are of the row's own state. `trajectory_ends` (N,) are the only ends of trajectories.
+        One row for each step, including the last of each trajectory, which `timeouts` marks. `terminals` mark states in
+        which the task is done, and `rewards` are of the row's own state. Only `trajectory_ends` (N,) end trajectories.
 
     Raises:
         InputError: The name is unknown, the package or the file is missing, or the file cannot be used.
@@ -54,7 +54,7 @@ def read(name: str) -> Source:
 
 
 def path(name: str) -> Path:
-    """The file of a dataset.
+    """The path of a dataset's file.
 
     Raises:
         InputError: The name is unknown, or the file is missing.
@@ -66,7 +66,7 @@ def path(name: str) -> Path:
 
 
 def _arrays(file: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file that are used here, in their own types, checked."""
+    """The arrays of a file that are needed here, in their own types, checked."""
     with npy.faults_of(file, _KIND), zipfile.ZipFile(file) as archive:
         members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
         if lacking := [key for key in _NEEDED if key not in members]:
@@ -84,15 +84,15 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> np.
 
 
 def _checked(raw: dict[str, np.ndarray], file: Path) -> dict[str, np.ndarray]:
-    """The arrays, if they hold whole trajectories.
+    """Checks that the arrays consist of whole trajectories.
 
     Raises:
-        InputError: They are not.
+        InputError: They do not.
     """
     rows = {key: raw[key] for key in ("observations", "actions", "terminals")}
-    rows["rewards"] = np.zeros(raw["terminals"].shape[:1])  # there are none yet
+    rows["rewards"] = np.zeros(raw["terminals"].shape[:1])  # a placeholder
     found = checked_arrays(rows, str(file))
-    # The simulator's states are checked as those that an agent sees.
+    # The simulator's states get the same checks as observations.
     for key in raw.keys() - rows.keys():
         found[key] = checked_arrays(rows | {"observations": raw[key]}, f"{file}, {key}")["observations"]
     del found["rewards"]
@@ -102,10 +102,10 @@ def _checked(raw: dict[str, np.ndarray], file: Path) -> dict[str, np.ndarray]:
 
 
 def _check_sizes(file: Path, raw: dict[str, np.ndarray], env: gymnasium.Env) -> None:
-    """Whether the rows are an environment's.
+    """Checks that the rows have the sizes of an environment.
 
     Raises:
-        InputError: They are not.
+        InputError: They have others.
     """
     unwrapped: Any = env.unwrapped
     spaces = {"observations": env.observation_space, "actions": env.action_space}
@@ -120,7 +120,7 @@ def _check_sizes(file: Path, raw: dict[str, np.ndarray], env: gymnasium.Env) -> 
 
 
 def _of_task(states: dict[str, np.ndarray], env_id: str, env: gymnasium.Env) -> dict[str, np.ndarray]:
-    """The rows of one task, by the package's own function; from a done state on, nothing counts."""
+    """Labels the rows for one task, by the package's own function."""
     labelled = dict(states)
     relabel = importlib.import_module("ogbench.relabel_utils")
     relabel.relabel_dataset(env_id.rpartition("/")[2], env, labelled)
@@ -136,9 +136,9 @@ def _of_task(states: dict[str, np.ndarray], env_id: str, env: gymnasium.Env) -> 
 
 
 def local() -> dict[str, tuple[str, str]]:
-    """The sets on this machine by the names of their default tasks: rows, and sizes of states and actions.
+    """OGBench's datasets on this machine, by their default tasks: number of rows, and sizes of states and actions.
 
-    None are there without the package's folder, and of a damaged file nothing is known.
+    Empty without the package's folder; damaged files are listed as damaged.
     """
     names = [f"{OGBENCH}{env}-{kind}-singletask-v0" for env, kinds in OGBENCH_SETS.items() for kind in kinds]
     return {name: _declared(file) for name in names if (file := ogbench_path(name)).is_file()}

@@ -1,4 +1,4 @@
-"""Bookkeeping of an offline run that continues in its environment: steps, episodes and their successes."""
+"""The experience of an offline run that continues online: steps, episodes and their successes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,17 +12,17 @@ from shared.envs.stepping import Stepper
 
 
 class OnlineRows(NamedTuple):
-    """N steps of the environment that an offline run goes on in.
+    """N steps in the environment of an offline run that continues online.
 
     Attributes:
-        observations: (N, S) float32, normalised as the dataset's.
-        actions: (N, A) float32, as the environment got them.
-        rewards: (N,) float32, modified as the dataset's.
-        next_observations: (N, S) float32, what the step returned, at an episode's end too.
-        terminals: (N,) bool; the time limit sets none, nor does a fall on the last step that it allows.
+        observations: (N, S) float32, normalised like the dataset's.
+        actions: (N, A) float32, as given to the environment.
+        rewards: (N,) float32, modified like the dataset's.
+        next_observations: (N, S) float32, as returned by the step, also at an episode's end.
+        terminals: (N,) bool; false at the time limit, even if the robot falls on that step.
         timeouts: (N,) bool.
         paid: (N,) float64, the environment's own rewards.
-        goals: (N,) bool, where the goal was reached.
+        goals: (N,) bool, true if the goal was reached.
     """
 
     observations: np.ndarray
@@ -36,14 +36,14 @@ class OnlineRows(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """A training episode that is over.
+    """A finished training episode.
 
     Attributes:
-        step: Environment steps until its end, from the online phase's first.
-        earned: Its return, as the environment pays.
-        length: Its steps.
-        success: Whether a step of it reached the goal.
-        regret: The share of episodes without success, of all up to this one.
+        step: Number of the episode's last step, counted from the first online step.
+        earned: The return, by the environment's own rewards.
+        length: The number of steps.
+        success: Whether a step reached the goal.
+        regret: The share of episodes without success up to and including this one.
     """
 
     step: int
@@ -54,22 +54,22 @@ class Episode(NamedTuple):
 
 
 class OnlineExperience(KeptSteps[OnlineRows]):
-    """The environment that an offline run continues in, and every step in it.
+    """The environment in which an offline run continues online, and every step in it.
 
-    Episode k starts from a state that follows from the seed and k alone. So a run that was cut needs no simulator's
-    state: it begins the episode that went on once more and takes the same actions.
+    Episode k starts from a state that only depends on the seed and k. Therefore a resumed run does not need the
+    simulator's state: it restarts the unfinished episode and repeats its actions.
 
     Attributes:
-        episodes: Those that are over.
+        episodes: The finished episodes.
     """
 
     def __init__(self, stepper: Stepper, seed: int, capacity: int, switch: int) -> None:
-        """Stands at the start of the first episode.
+        """Starts the first episode.
 
         Args:
-            stepper: The environment, which normalises states and modifies rewards as the dataset's were.
-            seed: Decides the start states.
-            capacity: Steps in all.
+            stepper: The environment, which normalises states and modifies rewards like the dataset's.
+            seed: The seed of the start states.
+            capacity: The number of steps in all.
             switch: Updates before the first step.
         """
         super().__init__(stepper, capacity, OnlineRows, "online_iterations")
@@ -79,7 +79,7 @@ class OnlineExperience(KeptSteps[OnlineRows]):
         self.begin(seed, 0)
 
     def step(self, action: np.ndarray) -> None:
-        """Takes an action (A,) of the policy and keeps what comes of it; after an episode's end the next one begins."""
+        """Takes an action (A,) of the policy and stores the step; after the end of an episode, the next one begins."""
         self._keep(self._stepper.step(self._given(action), then=(self._seed, len(self.episodes) + 1)))
         if self.over:
             self._end(self.size)
@@ -89,27 +89,27 @@ class OnlineExperience(KeptSteps[OnlineRows]):
         return self.transitions(self.size - 1)
 
     def _end(self, step: int) -> None:
-        """Enters the episode that ended with the step of this number, from 1."""
+        """Adds the episode that ended with this step, counted from 1."""
         rows = slice(self._first, step)
         success = bool(self._rows.goals[rows].any())
         self._failures += not success
         regret = self._failures / (len(self.episodes) + 1)
-        # Added up one after the other, as they came.
+        # Summed in order, as the rewards came
         earned = float(np.cumsum(self._rows.paid[rows])[-1])
         self.episodes.append(Episode(step, earned, step - self._first, success, regret))
         self._first = step
 
     def go_on_from(self, path: str, content: Mapping[str, Any]) -> None:
-        """Goes back to where the run stood whose checkpoint this is, in the middle of an episode too.
+        """Restores the experience of a run at a checkpoint, even in the middle of an episode.
 
-        Files of later steps, which were not followed by a checkpoint, are removed: those steps come again.
+        Files with later steps, which no checkpoint followed, are removed, because these steps are repeated.
 
         Args:
-            path: The checkpoint.
-            content: What it holds: the number of its update, with all else.
+            path: The path of the checkpoint.
+            content: Its contents, including the number of its update.
 
         Raises:
-            InputError: As `load`.
+            InputError: As for `load`.
         """
         size = max(0, content["step"] - self._switch)
         folder = Path(path).parent

@@ -1,6 +1,6 @@
-"""Reads pickles of NumPy's arrays in lists and dictionaries, and nothing else.
+"""Reads pickles that consist of NumPy arrays in lists and dictionaries, and refuses all others.
 
-A pickle may name any function of any package and have it called. Here only those are found that build arrays.
+A pickle can call any function of any package. Here, only functions that build arrays are allowed.
 """
 
 import io
@@ -15,13 +15,13 @@ _ALLOWED = {
     "numpy._core.multiarray": {"_reconstruct", "scalar"},
     "numpy._core.numeric": {"_frombuffer"},
 }
-_ALLOWED["__builtin__"] = _ALLOWED["builtins"]  # as protocols that Python 2 knew call it
-# NumPy before its version 2 called these modules differently.
+_ALLOWED["__builtin__"] = _ALLOWED["builtins"]  # the name in protocols of Python 2
+# Names of these modules before NumPy 2
 _ALLOWED |= {name.replace("_core", "core"): found for name, found in _ALLOWED.items() if "_core" in name}
 
 
 class RefusedError(ValueError):
-    """A pickle names something else than what builds arrays."""
+    """A pickle names something other than what builds arrays."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -29,7 +29,7 @@ class _Unpickler(pickle.Unpickler):
         """Allows only the classes that build arrays, lists and dictionaries.
 
         Raises:
-            RefusedError: It is something else.
+            RefusedError: The pickle names something else.
         """
         if name not in _ALLOWED.get(module, ()):
             raise RefusedError(f"it names {module}.{name}, and only NumPy's arrays in lists and dictionaries are read")
@@ -37,10 +37,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load(stream: io.BufferedIOBase) -> Any:
-    """The object of a pickle.
+    """Reads the object in a pickle.
 
     Raises:
-        RefusedError: It is made of more than arrays, lists, dictionaries and Python's plain values.
+        RefusedError: It consists of more than arrays, lists, dictionaries and Python's plain values.
         Exception: Whatever a damaged pickle makes Python raise.
     """
     return _Unpickler(stream).load()

@@ -1,4 +1,4 @@
-"""Remarks on how a dataset's episodes end, where that looks wrong, and the repair of one such fault."""
+"""Remarks on suspicious ends of a dataset's episodes, and a repair of one such fault."""
 
 from collections.abc import Iterator
 
@@ -8,19 +8,19 @@ from shared.data.episodes import of_rows
 from shared.data.transitions import ended_by_time
 from shared.errors import InputError
 
-_FEW = 3  # episodes of one length that are no coincidence
-_SAMPLE = 10_000  # rows that distances are taken of
+_FEW = 3  # this many episodes of equal length are no coincidence
+_SAMPLE = 10_000  # rows between which distances are computed
 
 
 def time_limits(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> np.ndarray:
-    """Terminal rows (N,) that look like time limits: they come after as many steps as the longest episode has.
+    """Marks terminal rows (N,) that look like time limits, because they end episodes of the maximal length.
 
-    They do so where all terminals come after the same number of steps. It is also enough that a tenth of them come
-    after the number that no episode exceeds, or that it is the environment's time limit.
+    They do if all terminals come after the same number of steps. It is also enough that a tenth of them come after the
+    maximal length, or that this is the environment's time limit.
 
     Args:
         raw: The arrays of a dataset.
-        max_episode_steps: The environment's time limit in steps; None: it has none, or nobody knows.
+        max_episode_steps: The environment's time limit in steps; None if it has none, or if it is unknown.
     """
     nothing = np.zeros(len(raw["rewards"]), bool)
     terminals = raw["terminals"].astype(bool)
@@ -31,7 +31,7 @@ def time_limits(raw: dict[str, np.ndarray], max_episode_steps: int | None = None
     if not len(ends) or (longest := int(lengths.max())) == 1 or _in_a_row(terminals):
         return nothing
     last = ends[lengths == longest]
-    # Where a limit cuts, episodes pile up; without one, long episodes are rarer than those a little shorter.
+    # At a time limit, episode lengths pile up; otherwise, the longest episodes are rarer than slightly shorter ones.
     piled = len(last) >= max(_FEW, 0.1 * len(ends), 3 * (lengths == longest - 1).sum())
     alike = piled or (len(last) == len(ends) > 1)
     if not (alike or longest == max_episode_steps):
@@ -41,14 +41,14 @@ def time_limits(raw: dict[str, np.ndarray], max_episode_steps: int | None = None
 
 
 def _timeouts(raw: dict[str, np.ndarray]) -> np.ndarray:
-    """Rows (N,) that the file marks as ended by a time limit, without those that are terminals too."""
+    """Rows (N,) that the file marks as ended by a time limit, except for terminals."""
     return raw.get("timeouts", np.zeros(len(raw["rewards"]), bool)).astype(bool) & ~raw["terminals"].astype(bool)
 
 
 def with_time_limits(
     raw: dict[str, np.ndarray], limits_as_terminals: bool, max_episode_steps: int | None
 ) -> dict[str, np.ndarray]:
-    """The dataset with terminals that look like time limits as such, unless `limits_as_terminals` leaves them.
+    """Turns terminals that look like time limits into timeouts, unless `limits_as_terminals` keeps them.
 
     Raises:
         InputError: No terminal looks like a time limit, so the setting has no effect.
@@ -63,14 +63,14 @@ def with_time_limits(
 
 
 def on_dataset(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> Iterator[str]:
-    """A line for everything that looks wrong about a dataset: the ends of its episodes, and columns that say nothing.
+    """Yields a line for everything suspicious about a dataset: ends of episodes, and columns without information.
 
     Args:
         raw: The arrays of a dataset.
-        max_episode_steps: As `on_episodes`.
+        max_episode_steps: As for `on_episodes`.
 
     Raises:
-        InputError: As `on_episodes`.
+        InputError: As for `on_episodes`.
     """
     yield from on_episodes(raw, max_episode_steps)
     for name in ("observations", "actions"):
@@ -83,11 +83,11 @@ def on_dataset(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> Ite
 
 
 def on_episodes(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> Iterator[str]:
-    """A line for everything that looks wrong about the ends of episodes.
+    """Yields a line for everything suspicious about the ends of episodes.
 
     Args:
         raw: The arrays of a dataset.
-        max_episode_steps: Time limit in steps; it cuts episodes only if there are no `timeouts`.
+        max_episode_steps: Time limit in steps; it only cuts episodes if there are no `timeouts`.
 
     Raises:
         InputError: Neither timeouts nor a time limit say where episodes end.
@@ -122,7 +122,7 @@ def _on_limits(raw: dict[str, np.ndarray], limits: np.ndarray) -> str:
 
 
 def _inside(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> str:
-    """A line on terminals within episodes; empty where there are none, or where nothing tells."""
+    """A line on terminals inside episodes; empty if there are none, or if the data cannot show it."""
     if "trajectory_ends" in raw:
         return ""
     terminals = raw["terminals"].astype(bool)
@@ -145,15 +145,16 @@ def _inside(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> str:
 
 
 def _in_a_row(terminals: np.ndarray) -> int:
-    """How many terminals follow another one directly, where they are too many for episodes of a single row."""
+    """The number of terminals that directly follow another one, if too many for episodes of a single row; else 0."""
     number = int((terminals[1:] & terminals[:-1]).sum())
     return number if number >= max(_FEW, 0.1 * terminals.sum()) else 0
 
 
 def _goes_on(raw: dict[str, np.ndarray], ends: np.ndarray, max_episode_steps: int | None) -> int:
-    """Behind how many of the rows `ends` the next state is as near as within an episode.
+    """The number of rows `ends` after which the next state is as near as within an episode.
 
-    It is 0 where an episode's states are hardly nearer to each other than to others: then distances tell nothing.
+    It is 0 if states of the same episode are hardly nearer to each other than to others, because distances then show
+    nothing.
     """
     states = raw["observations"]
     size = len(states)

@@ -1,4 +1,4 @@
-"""Transitions that know what came of them: the data's next action, where it ends, the return from there on."""
+"""Transitions with information from later rows: the data's next action, the trajectory's end, or the return."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from shared.errors import InputError
 
 
 class ReturnsBatch(NamedTuple):
-    """Transitions with what the data did next and what they earned, otherwise as `Batch`.
+    """Like `Batch`, with the data's next actions and returns.
 
     Attributes:
         observations: (B, S).
@@ -17,8 +17,8 @@ class ReturnsBatch(NamedTuple):
         rewards: (B,).
         next_observations: (B, S).
         terminals: (B,).
-        next_actions: (B, A), the data's actions in the next states; of no meaning where `terminals` is 1.
-        returns: (B,), the discounted sum of the rewards from the transition on, as the file has them.
+        next_actions: (B, A), the data's actions in the next states; meaningless if `terminals` is 1.
+        returns: (B,), the discounted sum of the file's rewards from this transition on.
     """
 
     observations: Any
@@ -33,16 +33,16 @@ class ReturnsBatch(NamedTuple):
 def extract_returns(
     raw: dict[str, np.ndarray], max_episode_steps: int | None = None, discount: float = 0.99
 ) -> ReturnsBatch:
-    """Transitions as `extract_sarsa` makes them, with their returns.
+    """Extracts transitions like `extract_sarsa`, with their returns.
 
-    A return ends with a terminal, a time limit or the file. It is added up in double precision.
+    A return ends at a terminal, at a time limit or at the end of the file. It is summed in double precision.
 
     Raises:
-        InputError: As `extract_sarsa`.
+        InputError: As for `extract_sarsa`.
     """
     sarsa = extract_sarsa(raw, max_episode_steps)
     rows = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])
-    # Between two rows that are not beside each other lies one that a time limit ended.
+    # Between two rows that are not adjacent there is one that a time limit ended.
     last = np.append(np.diff(rows) > 1, True) | (sarsa.terminals > 0)
     returns, after = [0.0] * len(rows), 0.0
     for row in range(len(rows) - 1, -1, -1):
@@ -52,12 +52,12 @@ def extract_returns(
 
 
 def online_rows(steps: Batch) -> ReturnsBatch:
-    """Steps of an environment as such transitions: what only their future could tell is 0, as in CORL."""
+    """Converts environment steps to such transitions; next actions and returns are unknown, and are 0 as in CORL."""
     return ReturnsBatch(*steps, np.zeros_like(steps.actions), np.zeros_like(steps.rewards))
 
 
 class EndedBatch(NamedTuple):
-    """Transitions with where their trajectories end, otherwise as `Batch`.
+    """Like `Batch`, with the ends of trajectories.
 
     Attributes:
         observations: (N, S).
@@ -65,7 +65,7 @@ class EndedBatch(NamedTuple):
         rewards: (N,).
         next_observations: (N, S).
         terminals: (N,).
-        last: (N,) bool, whether a trajectory ends with the transition.
+        last: (N,) bool, whether the transition is the last of its trajectory.
     """
 
     observations: Any
@@ -77,13 +77,13 @@ class EndedBatch(NamedTuple):
 
 
 def extract_episodes(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> EndedBatch:
-    """Transitions as `extract_transitions` makes them, and where the file says that episodes end.
+    """Extracts transitions like `extract_transitions`, with the ends of episodes that the file states.
 
-    They end with a terminal, with a time limit and with the file. A row that a time limit ended is no transition in
-    D4RL's layout: there the row before it is its episode's last.
+    Episodes end at a terminal, at a time limit and at the end of the file. In D4RL's layout, a row that a time limit
+    ended is not a transition, so the row before it is its episode's last.
 
     Raises:
-        InputError: As `extract_transitions`.
+        InputError: As for `extract_transitions`.
     """
     dataset = extract_transitions(raw, max_episode_steps)
     timeouts = ended_by_time(raw, max_episode_steps)
@@ -94,7 +94,7 @@ def extract_episodes(raw: dict[str, np.ndarray], max_episode_steps: int | None =
 
 
 class CalibrationBatch(NamedTuple):
-    """Transitions with what the data earned from there on, otherwise as `Batch`.
+    """Like `Batch`, with the data's returns.
 
     Attributes:
         observations: (B, S).
@@ -102,7 +102,7 @@ class CalibrationBatch(NamedTuple):
         rewards: (B,).
         next_observations: (B, S).
         terminals: (B,).
-        returns: (B,), the discounted sum of the rewards from the transition to its trajectory's end.
+        returns: (B,), the discounted sum of the rewards from this transition to its trajectory's end.
     """
 
     observations: Any
@@ -113,18 +113,18 @@ class CalibrationBatch(NamedTuple):
     returns: Any
 
 
-# Two states further apart than this are not of one trajectory, as in CORL.
+# As in CORL, states further apart than this are not in the same trajectory.
 _APART = 1e-6
 
 
 def extract_ended(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> EndedBatch:
-    """Transitions as `extract_transitions` makes them, and where trajectories end by Cal-QL's rule.
+    """Extracts transitions like `extract_transitions`, with the ends of trajectories by Cal-QL's rule.
 
-    They end with a terminal, where the next transition begins elsewhere, after as many as an episode has steps, and
-    with the file.
+    A trajectory ends at a terminal, if the next transition begins in another state, after as many steps as an episode
+    can have, and at the end of the file.
 
     Raises:
-        InputError: As `extract_transitions`.
+        InputError: As for `extract_transitions`.
     """
     dataset = extract_transitions(raw, max_episode_steps)
     gaps = np.linalg.norm(dataset.observations[1:] - dataset.next_observations[:-1], axis=1)
@@ -138,16 +138,16 @@ def extract_ended(raw: dict[str, np.ndarray], max_episode_steps: int | None = No
 
 
 def with_returns(dataset: EndedBatch, discount: float, failure: float | None = None) -> CalibrationBatch:
-    """The transitions with their returns, which are added up in double precision.
+    """Adds returns to transitions, summed in double precision.
 
     Args:
-        dataset: With the rewards that are learnt from.
-        discount: Of the returns.
-        failure: A trajectory whose last reward is this has failed: it is taken to earn it for ever, from its first
-            transition on. None: none has.
+        dataset: The transitions, with the rewards to learn from.
+        discount: The discount of the returns.
+        failure: A trajectory with this last reward has failed: all its returns are as if it earned this reward forever.
+            None if no trajectory fails.
 
     Raises:
-        InputError: What is earned for ever has no end.
+        InputError: The discounted sum of an endless reward is infinite.
     """
     if failure is not None and discount == 1.0:
         raise InputError(
@@ -164,5 +164,5 @@ def with_returns(dataset: EndedBatch, discount: float, failure: float | None = N
 
 
 def unknown_returns(steps: Batch) -> CalibrationBatch:
-    """Steps of an environment as such transitions: returns, which only the future could tell, are 0, as in CORL."""
+    """Converts environment steps to such transitions; their returns are unknown, and are 0 as in CORL."""
     return CalibrationBatch(*steps, np.zeros_like(steps.rewards))

@@ -51,16 +51,16 @@ def pieces(terminals: np.ndarray, max_length: int = 1000) -> list[slice]:
 def return_range(
     rewards: np.ndarray, terminals: np.ndarray, max_length: int = 1000, episodes: Episodes | None = None
 ) -> tuple[float, float]:
-    """Least and greatest return of the episodes of transitions, by default of the `pieces` that they fall into.
+    """The smallest and the largest return of the episodes of transitions, by default of their `pieces`.
 
     Args:
         rewards: (N,).
         terminals: (N,).
-        max_length: Of a piece, in transitions.
-        episodes: Those of the transitions; None: CORL's pieces count.
+        max_length: Length of a piece, in transitions.
+        episodes: The episodes of the transitions; None to use CORL's pieces.
 
     Returns:
-        The least and the greatest return, added up in float64.
+        The smallest and the largest return, summed in float64.
 
     Raises:
         InputError: No episode or piece is complete.
@@ -84,7 +84,7 @@ class Rewards:
         """The function that changes a dataset's rewards (N,) in float32, or one step's reward in float64.
 
         Args:
-            dataset: The transitions as extracted, whose returns decide the scale once and for all.
+            dataset: The transitions as extracted, whose returns determine the scale once and for all.
             env: The dataset or environment, whose family `shared.envs.families` knows.
             episodes: The episodes of the transitions; None to cut them into CORL's `pieces`.
 
@@ -118,7 +118,7 @@ class ScaledRewards(Rewards):
     shift: float = 0.0
 
     def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
-        """As `Rewards`."""
+        """As for `Rewards`."""
         if not _is_scaled(env, episodes):
             return lambda reward: reward * self.factor + self.shift
         spread = _difference(*return_range(dataset.rewards, dataset.terminals, episodes=episodes))
@@ -130,7 +130,7 @@ class CorlRewards(Rewards):
     """For TD3+BC, IQL and AWAC: subtracts 1 from antmaze rewards, and scales others so that returns span 1000."""
 
     def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
-        """As `Rewards`."""
+        """As for `Rewards`."""
         if is_antmaze(env):
             return lambda reward: reward - 1
         if not _is_scaled(env, episodes):
@@ -164,7 +164,7 @@ class HundredfoldRewards(Rewards):
     """For ReBRAC: multiplies antmaze rewards by 100 without a shift, and refuses other tasks."""
 
     def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
-        """As `Rewards`."""
+        """As for `Rewards`."""
         if not is_antmaze(env):
             raise InputError("rewards are scaled for AntMaze alone: set normalize_reward to false")
         return lambda reward: 100.0 * reward
@@ -175,7 +175,7 @@ class ShiftedRewards(Rewards):
     """For FQL: subtracts 1 from antmaze rewards and leaves all others unchanged, even locomotion."""
 
     def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
-        """As `Rewards`."""
+        """As for `Rewards`."""
         return (lambda reward: reward - 1) if is_antmaze(env) else _unchanged
 
 
@@ -186,15 +186,15 @@ class BestEpisodes(Rewards):
     Even a `frac` of 1 sorts the episodes this way and drops an unfinished last one, as CORL does.
 
     Attributes:
-        frac: Share of the episodes to keep, rounded down, but one at least.
-        discount: Of the returns that rank the episodes, which are added up in float64.
+        frac: Share of the episodes to keep, rounded down, but at least one.
+        discount: The discount of the returns that rank the episodes, which are summed in float64.
     """
 
     frac: float
     discount: float
 
     def modified(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Any:
-        """As `Rewards`.
+        """As for `Rewards`.
 
         Raises:
             InputError: No episode or piece is complete.

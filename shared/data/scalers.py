@@ -1,8 +1,8 @@
-"""How d3rlpy scales states, actions and rewards, by the numbers of the transitions that are learnt from.
+"""Scales states, actions and rewards as d3rlpy does, by statistics of the training transitions.
 
-States are `(s - mean) / std` in all of this project. So `min_max` is a middle and half a range here, for actions too.
-That agrees with d3rlpy's own order of operations to float32's precision. An empty range, of which d3rlpy makes NaN or
-infinities, is an error here. So is a setting that would have no effect.
+States are `(s - mean) / std` everywhere in this project. Therefore `min_max` is a middle and half a range here, for
+actions too. That agrees with d3rlpy's own order of operations up to float32's precision. An empty range, which d3rlpy
+turns into NaN or infinities, is an error here, and so is a setting without effect.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from shared.data.transitions import ended_by_time, episode_ends, extract_transit
 from shared.errors import InputError
 
 EPSILON = 1e-3
-"""Added to standard deviations, of states and of rewards."""
+"""Added to the standard deviations of states and of rewards."""
 
-# Settings that some of the reward scalers have beside the factor, and what they are where they are not set
+# Settings of some reward scalers in addition to the factor, with their values if they are not set
 _OWN: dict[str, dict[str, Any]] = {
     "clip": {"reward_low": None, "reward_high": None},
     "shift": {"reward_shift": 0.0, "multiply_first": False},
@@ -27,14 +27,14 @@ def state_statistics(scaler: str, observations: np.ndarray) -> tuple[np.ndarray,
     """The offset and the scale of states.
 
     Args:
-        scaler: `standard`, or `min_max`, which takes the least of each component to -1 and the greatest to 1.
+        scaler: `standard`, or `min_max`, which maps each component's minimum to -1 and its maximum to 1.
         observations: (N, S).
 
     Returns:
-        What is taken off, (S,), and what then divides, (S,), float32. They are added up in float64.
+        The offset to subtract, (S,), and the scale to divide by, (S,), float32. They are computed in float64.
 
     Raises:
-        InputError: A component of the state is constant, and so has no range.
+        InputError: A component of the states is constant, and so has no range.
     """
     if scaler == "min_max":
         return _middle_and_half("states", observations, "observation_scaler to standard")
@@ -49,7 +49,7 @@ def action_statistics(actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         actions: (N, A).
 
     Returns:
-        What is taken off, (A,), and what then divides, (A,), float32.
+        The offset to subtract, (A,), and the scale to divide by, (A,), float32.
 
     Raises:
         InputError: A component of the actions is constant, and so has no range.
@@ -67,9 +67,9 @@ def _middle_and_half(what: str, values: np.ndarray, otherwise: str) -> tuple[np.
 
 
 def episode_returns(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> np.ndarray:
-    """The returns (E,), float64, of complete episodes, counting transitions only.
+    """The returns (E,), float64, of complete episodes, summed over transitions only.
 
-    So the reward of a row that a time limit ended does not count, unless `raw` says what came after it.
+    Therefore the reward of a row that a time limit ended does not count, unless `raw` states its next observation.
 
     Raises:
         InputError: No episode is complete, or neither timeouts nor a time limit say where episodes end.
@@ -84,7 +84,7 @@ def episode_returns(raw: dict[str, np.ndarray], max_episode_steps: int | None) -
 
 
 def check_rewards(config: Any) -> None:
-    """Refuses settings that have no effect, or whose scaler lacks its bounds.
+    """Refuses settings without effect, and a scaler without its bounds.
 
     Args:
         config: A `RewardsConfig`.
@@ -107,15 +107,15 @@ def check_rewards(config: Any) -> None:
 
 
 def reward_scale(config: Any, raw: dict[str, np.ndarray], max_episode_steps: int | None) -> Callable[[Any], Any]:
-    """A function that scales rewards, whether a dataset's or that of one step in the environment.
+    """Returns a function that scales rewards, either a dataset's or that of one environment step.
 
     Args:
-        config: A `RewardsConfig` with another `reward_scaler` than `none`.
-        raw: The arrays of the dataset, of whose transitions or episodes the statistics are.
+        config: A `RewardsConfig` whose `reward_scaler` is not `none`.
+        raw: The arrays of the dataset, whose transitions or episodes determine the statistics.
         max_episode_steps: Time limit in steps; used only if there are no `timeouts`.
 
     Raises:
-        InputError: All rewards, or all returns, are equal where their range divides.
+        InputError: All rewards, or all returns, are equal, but the scaler divides by their range.
     """
     factor = config.reward_multiplier
     if config.reward_scaler == "multiply":

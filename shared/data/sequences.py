@@ -1,4 +1,4 @@
-"""Trajectories: what algorithms learn from that see more than one step at a time (Decision Transformer)."""
+"""Trajectories: training data for sequence models such as Decision Transformer."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ class Trajectories(NamedTuple):
         actions: (N, A).
         returns: (N,), the return-to-go: the undiscounted sum of the trajectory's rewards from this step on.
         timesteps: (N,), the step's number in its trajectory, from 0.
-        remaining: (N,), the trajectory's rows from this one on, itself included.
+        remaining: (N,), the number of the trajectory's rows from this one on, including it.
     """
 
     observations: Any
@@ -38,8 +38,8 @@ class Windows(NamedTuple):
         observations: (B, K, S).
         actions: (B, K, A).
         returns: (B, K), the returns-to-go.
-        timesteps: (B, K), whole numbers: each step's number in its trajectory.
-        mask: (B, K), 1 for steps of the trajectory and 0 behind its end, where all but the time steps are 0.
+        timesteps: (B, K), integers: each step's number in its trajectory.
+        mask: (B, K), 1 for steps of the trajectory and 0 for padding, where everything except the time steps is 0.
     """
 
     observations: Any
@@ -52,7 +52,7 @@ class Windows(NamedTuple):
 def split_trajectories(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> Trajectories:
     """Splits the rows of a file as CORL's Decision Transformer does: a terminal or a timeout closes a trajectory.
 
-    No row is lost there, unlike in `extract_transitions`; rows after the last close are dropped.
+    Unlike in `extract_transitions`, no row is dropped within trajectories, but rows after the last close are.
 
     Args:
         raw: The arrays of `read_hdf5`.
@@ -80,14 +80,14 @@ def split_trajectories(raw: dict[str, np.ndarray], max_episode_steps: int | None
 
 
 def returns_to_go(rewards: np.ndarray) -> np.ndarray:
-    """The sum of the rewards (T,) from each step on, added from the last one backwards in the rewards' own type."""
+    """The sum of the rewards (T,) from each step on, summed backwards in the rewards' own type."""
     return np.cumsum(rewards[::-1])[::-1]
 
 
 def state_statistics(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (S,) and population standard deviation plus 1e-6 (S,) of all rows (N, S), added up in their own type.
+    """Mean (S,) and population standard deviation plus 1e-6 (S,) of all rows (N, S), computed in the rows' own type.
 
-    Of a float64 file too they are float32 at the end, as the networks are.
+    The results are float32, like the networks, even for a float64 file.
     """
     mean, std = observations.mean(axis=0), observations.std(axis=0) + 1e-6
     return mean.astype(np.float32), std.astype(np.float32)
@@ -98,7 +98,7 @@ def normalise_states(
     observations: np.ndarray,
     statistics: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = state_statistics,
 ) -> tuple[Trajectories, np.ndarray, np.ndarray]:
-    """Trajectories in units of the statistics of a file's `observations` (N, S), and those: mean and deviation (S,)."""
+    """Normalises trajectories by statistics of a file's `observations` (N, S); also returns mean and deviation (S,)."""
     mean, std = statistics(observations)
     return dataset._replace(observations=normalise(dataset.observations, mean, std)), mean, std
 
@@ -109,16 +109,16 @@ def trajectory_lengths(dataset: Trajectories) -> np.ndarray:
 
 
 class PromptedPolicy(ContextPolicy):
-    """Asks a sequence model for the action after each episode's last K steps, given the return still to be earned."""
+    """Queries a sequence model for actions, from each episode's last K steps and its remaining target return."""
 
     def __init__(self, predict: Predict, prompt: float, reward_scale: float, seq_len: int, action_dim: int) -> None:
-        """Keeps the histories of one evaluation, until the next one begins.
+        """Prepares the histories, which are cleared when an evaluation begins.
 
         Args:
-            predict: From windows of observations (E, K, S), actions (E, K, A), returns-to-go (E, K) and time steps
-                (E, K) to actions (E, K, A). The action at a step may depend on what stands before it only.
-            prompt: The return to ask for.
-            reward_scale: Factor on returns.
+            predict: Maps windows of observations (E, K, S), actions (E, K, A), returns-to-go (E, K) and time steps (E,
+                K) to actions (E, K, A). The action at a step may only depend on what comes before it in the window.
+            prompt: The target return.
+            reward_scale: The factor on returns.
             seq_len: K.
             action_dim: A.
         """
@@ -128,7 +128,7 @@ class PromptedPolicy(ContextPolicy):
         self._now = np.empty(0, int)
 
     def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The next action of each episode; histories fill from the front, then move on by a step."""
+        """The next action of each episode; histories fill from the front, then shift by a step each time."""
         episodes, last = np.arange(len(observations)), np.minimum(lengths, self._seq_len - 1)
         if not self._windows or not lengths.any():
             sizes = ((observations.shape[1],), (self._action_dim,), ())
@@ -147,5 +147,5 @@ class PromptedPolicy(ContextPolicy):
         return actions
 
     def correct(self, actions: np.ndarray) -> None:
-        """Says which actions (n_episodes, A) were taken in place of those that were just given."""
+        """Replaces the actions that were just returned by those that were taken instead, (n_episodes, A)."""
         self._windows[1][np.arange(len(actions)), self._now] = actions

@@ -1,4 +1,4 @@
-"""Where a dataset comes from: D4RL, D4RL-Atari, Minari, OGBench by name, a file of one's own, bundled, an object."""
+"""Sources of datasets: D4RL, D4RL-Atari, Minari and OGBench by name, bundled or own files, and Python objects."""
 
 import contextlib
 import functools
@@ -18,18 +18,19 @@ from shared.envs.registry import is_registered
 from shared.errors import InputError
 from shared.names import ARRAYS, D4RL_FACTS, MINARI, OGBENCH, dataset_path, is_atari
 
-_GIVEN: dict[str, Source] = {}  # by name, the datasets that a Python program has handed over
+_GIVEN: dict[str, Source] = {}  # by name, datasets that a Python program has provided
 
 
 def read(name: str) -> Source:
-    """Reads a dataset; the network is touched only for one of D4RL's or Minari's that is not on this machine.
+    """Reads a dataset; only missing datasets of D4RL or Minari are downloaded.
 
-    A file of D4RL's name whose bytes are not D4RL's is used, with a line on standard error.
+    A file with a D4RL name but other contents is used, with a line on standard error.
 
     Args:
         name: `mini/...`, a D4RL id such as `hopper-medium-v2`, one of D4RL-Atari's such as `breakout-mixed-v0`,
             `minari:mujoco/hopper/medium-v0`, `ogbench:cube-single-play-singletask-v0`, or a file's path. The file is in
-            D4RL's layout, or one of d3rlpy's replay buffers. Within `given`, also the name of what was given.
+            D4RL's layout, or is one of d3rlpy's replay buffers. Within `given`, it may also be the name of that
+            dataset.
 
     Raises:
         InputError: The dataset is unknown, cannot be downloaded, or cannot be read.
@@ -58,7 +59,7 @@ def read(name: str) -> Source:
 
 
 def read_file(path: Path) -> Source:
-    """A file's arrays, checked, and what it says about itself, whether it is in D4RL's layout or d3rlpy's.
+    """Reads and checks the arrays and the attributes of a file, in D4RL's layout or d3rlpy's.
 
     Raises:
         InputError: The file cannot be read.
@@ -70,10 +71,10 @@ def read_file(path: Path) -> Source:
 
 
 def _check_number_of_actions(raw: Mapping[str, np.ndarray], attributes: Mapping[str, Any], where: str) -> None:
-    """Holds finite actions to the number of them that the file states as `n_actions`, if it does.
+    """Checks finite actions against the number of actions that the file states as `n_actions`, if it does.
 
     Raises:
-        InputError: The file states no number of actions there, or holds others.
+        InputError: The attribute is not a number of actions, or the actions do not match it.
     """
     stated, actions = attributes.get("n_actions"), raw["actions"]
     if stated is None:
@@ -84,14 +85,14 @@ def _check_number_of_actions(raw: Mapping[str, np.ndarray], attributes: Mapping[
 
 
 def next_observations(name: str, source: Source) -> np.ndarray | None:
-    """The observation after each row, (N, S), if a file in D4RL's layout has it; D4RL's own reader ignores it.
+    """The observation after each row, (N, S), if a file in D4RL's layout contains it; D4RL's own reader ignores it.
 
     Args:
         name: As in `read`.
-        source: What that returned.
+        source: The result of `read`.
 
     Raises:
-        InputError: The array has another shape than the states, or holds numbers that are not finite.
+        InputError: The array's shape differs from the states', or it contains numbers that are not finite.
     """
     if name in _GIVEN or name.startswith((MINARI, OGBENCH)):
         return None
@@ -115,7 +116,7 @@ def _tell_of_other_bytes(name: str, path: Path, digest: str) -> None:
 
 @contextlib.contextmanager
 def given(name: str, source: Source) -> Iterator[None]:
-    """Within it `read` returns this dataset under this name, in every thread."""
+    """Within the block, `read` returns this dataset under this name, in every thread."""
     _GIVEN[name] = source
     try:
         yield
@@ -124,14 +125,14 @@ def given(name: str, source: Source) -> Iterator[None]:
 
 
 def from_object(env: Any) -> Source:
-    """Takes the dataset of a D4RL environment, or of anything else that has D4RL's `get_dataset()`.
+    """Gets the dataset of a D4RL environment, or of any other object with D4RL's `get_dataset()`.
 
     Args:
         env: Its `get_dataset()` returns arrays under the keys of D4RL's files; other keys are left out. Its
             `_max_episode_steps`, as D4RL's environments have it, is the time limit if there are no `timeouts`.
 
     Returns:
-        The dataset; its `sha256` is that of the arrays' names, types, shapes and bytes.
+        The dataset; its `sha256` is computed from the arrays' names, types, shapes and bytes.
 
     Raises:
         InputError: The object has no such method, or the arrays cannot be used.

@@ -1,8 +1,8 @@
-"""Datasets: D4RL's HDF5 layout in, the transitions that an algorithm learns from out.
+"""Datasets: from files in D4RL's HDF5 layout to the transitions that an algorithm learns from.
 
-Every step does what D4RL and CORL do, down to the order of float32 operations. So both frameworks and the published
-scores start from the same numbers. Arrays of transitions are float32 and have one row per transition. Finite actions
-alone are whole numbers.
+Every step does what D4RL and CORL do, down to the order of float32 operations. Therefore both frameworks start from the
+same numbers as the published scores. Arrays of transitions are float32 and have one row per transition; only finite
+actions are integers.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,20 +18,20 @@ from shared.errors import InputError
 
 _REQUIRED = ("observations", "actions", "rewards", "terminals")
 _DIMENSIONS = {"observations": 2, "actions": 2, "rewards": 1, "terminals": 1, "timeouts": 1}
-_MOST_ACTIONS = 2**24  # up to which float32 counts
-_LARGEST = 1e15  # of which float32 can still add up a hundred million squares
+_MOST_ACTIONS = 2**24  # up to which float32 represents all integers
+_LARGEST = 1e15  # float32 can still sum a hundred million squares of it
 
 
 class Batch(NamedTuple):
     """Transitions: a batch of B rows, or a dataset of N.
 
     Attributes:
-        observations: (B, S); images are (B, C, H, W) bytes, in a dataset `Stacks` of them.
-        actions: (B, A); where actions are finite, (B,) whole numbers from 0.
+        observations: (B, S); images are (B, C, H, W) bytes, stored in a dataset as `Stacks`.
+        actions: (B, A); finite actions are (B,) integers from 0.
         rewards: (B,).
-        next_observations: Of the same shape; of no meaning where `terminals` is 1.
-        terminals: (B,), 1 where the episode ended in a terminal state and 0 elsewhere, time limits included. Over
-            several steps (`shared/data/nsteps.py`), the share of the value behind that does not count.
+        next_observations: The same shape as `observations`; meaningless if `terminals` is 1.
+        terminals: (B,), 1 if the episode ended in a terminal state, otherwise 0, also at time limits. Over several
+            steps (`shared/data/nsteps.py`), the share of the next value that does not count.
     """
 
     observations: Any
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 
 class SarsaBatch(NamedTuple):
-    """Transitions with what the data did next, otherwise as `Batch`.
+    """Like `Batch`, with the data's next actions.
 
     Attributes:
         observations: (B, S).
@@ -50,7 +50,7 @@ class SarsaBatch(NamedTuple):
         rewards: (B,).
         next_observations: (B, S).
         terminals: (B,).
-        next_actions: (B, A), the data's actions in the next states; of no meaning where `terminals` is 1.
+        next_actions: (B, A), the data's actions in the next states; meaningless if `terminals` is 1.
     """
 
     observations: Any
@@ -69,12 +69,11 @@ def read_hdf5(path: Path) -> dict[str, np.ndarray]:
 
     Returns:
         observations (N, S), actions (N, A), rewards (N,), terminals (N,) and, if the file has them, timeouts (N,), in
-        the file's own types. Finite actions are whole numbers (N,). Images are bytes (N, C, H, W), where the file holds
-        bits 0 and 255.
+        the file's own types. Finite actions are integers (N,). Images are bytes (N, C, H, W); bits become 0 and 255.
 
     Raises:
-        InputError: The file is missing, is damaged, refers to other files or lacks a key. Or it holds arrays of the
-            wrong shape or of a size that cannot be, fewer than two rows, NaN or infinities.
+        InputError: The file is missing, is damaged, refers to other files or lacks a key. Or its arrays have a wrong
+            shape or an impossible size, fewer than two rows, NaN or infinities.
     """
     found = hdf5.read_arrays(path, _DIMENSIONS)
     for key in _REQUIRED:
@@ -87,14 +86,14 @@ def read_hdf5(path: Path) -> dict[str, np.ndarray]:
 
 
 def checked_arrays(raw: Mapping[str, Any], where: str) -> dict[str, np.ndarray]:
-    """The arrays of a dataset, checked: their shapes, types, lengths and values.
+    """Checks the arrays of a dataset: their shapes, types, lengths and values.
 
     Args:
-        raw: As `read_hdf5` returns, not yet checked; keys of no use here are left out.
-        where: Names the dataset at the beginning of messages.
+        raw: Unchecked arrays under `read_hdf5`'s keys; other keys are left out.
+        where: A name of the dataset, the prefix of error messages.
 
     Raises:
-        InputError: As `read_hdf5`, for what does not lie in the file's format.
+        InputError: As for `read_hdf5`, except for faults of the file itself.
     """
     for key in _REQUIRED:
         if key not in raw:
@@ -110,7 +109,7 @@ def checked_arrays(raw: Mapping[str, Any], where: str) -> dict[str, np.ndarray]:
 
 
 def _checked_array(where: str, key: str, values: Any) -> np.ndarray:
-    """One array with its shape, type and values checked, (N, 1) flattened where rows are numbers."""
+    """Checks an array's shape, type and values; flattens (N, 1) if rows should be numbers."""
     values = np.asarray(values)
     if key == "actions" and values.ndim == 1:
         return _checked_choices(where, values)
@@ -134,7 +133,7 @@ def _checked_array(where: str, key: str, values: Any) -> np.ndarray:
 
 
 def _checked_choices(where: str, values: np.ndarray) -> np.ndarray:
-    """Finite actions, (N,): whole numbers from 0."""
+    """Checks finite actions, (N,): integers from 0."""
     if values.dtype.kind not in "iu":
         raise InputError(f"{where}: actions has shape {values.shape}; write it as (rows, size), or as whole numbers")
     if len(wrong := np.flatnonzero((values < 0) | (values > _MOST_ACTIONS))):
@@ -143,7 +142,7 @@ def _checked_choices(where: str, values: np.ndarray) -> np.ndarray:
 
 
 def _checked_images(where: str, values: np.ndarray) -> np.ndarray:
-    """Images (N, C, H, W) of bytes, wherever their channels stand; of bits too, which become 0 and 255."""
+    """Checks images of bytes or bits, and returns bytes (N, C, H, W), with bits as 0 and 255."""
     if values.ndim not in (3, 4) or values.dtype not in (np.uint8, np.bool_) or not all(values.shape[1:]):
         raise InputError(
             f"{where}: observations have shape {values.shape} and type {values.dtype}; write vectors as (rows, size), "
@@ -159,23 +158,23 @@ def shows_images(raw: Mapping[str, np.ndarray]) -> bool:
 
 
 def learnt_actions(actions: np.ndarray) -> np.ndarray:
-    """Actions as algorithms learn from them: vectors (N, A) float32, finite ones (N,) int64."""
+    """Converts actions to training data: vectors (N, A) to float32, finite ones (N,) to int64."""
     return actions.astype(np.float32 if actions.ndim == 2 else np.int64, copy=False)
 
 
 def extract_transitions(
     raw: dict[str, np.ndarray], max_episode_steps: int | None = None, *, frame_stack: int = 1
 ) -> Batch:
-    """Turns a dataset's rows into transitions; a file in D4RL's layout is read as by its `qlearning_dataset`.
+    """Turns a dataset's rows into transitions; a file in D4RL's layout is read as by D4RL's `qlearning_dataset`.
 
-    There, row i becomes a transition into the observation of row i + 1. The last row and the rows that a time limit
-    ended are dropped: their next row belongs to another episode. After a terminal it does too, but nothing bootstraps
-    there. Where `raw` says what came after every row, as Minari's datasets do, no row is dropped.
+    There, row i becomes a transition to the observation of row i + 1. The last row and the rows that a time limit ended
+    are dropped, because their next row is in another episode. So is a terminal's, but nothing bootstraps there. If
+    `raw` states the next observation of every row, as Minari's datasets do, no row is dropped.
 
     Args:
-        raw: The arrays of `read_hdf5`, or those with `next_observations` (N, S) beside them.
+        raw: The arrays of `read_hdf5`, optionally with `next_observations` (N, S).
         max_episode_steps: Time limit of the environment in steps; used only if there are no `timeouts`.
-        frame_stack: Of images, how many frames an observation shows.
+        frame_stack: Number of frames in an observation of images.
 
     Returns:
         The dataset of n <= N transitions, float32; finite actions are int64, images `Stacks` of bytes.
@@ -204,17 +203,17 @@ def extract_transitions(
 def observed(
     raw: dict[str, np.ndarray], timeouts: np.ndarray, rows: np.ndarray, behind: np.ndarray, frame_stack: int
 ) -> tuple[Any, Any]:
-    """The observations in `rows` (n,) of a dataset, and the ones that the steps before the rows `behind` (n,) led to.
+    """The observations of `rows` (n,) in a dataset, and those after the steps that end before rows `behind` (n,).
 
     Args:
         raw: The arrays of a dataset, N rows.
-        timeouts: Whether a time limit ended a row, (N,).
-        rows: Of the first observations.
-        behind: Each one more than the row whose step led there.
-        frame_stack: Of images, how many frames an observation shows.
+        timeouts: (N,), whether a time limit ended a row.
+        rows: The rows of the first observations.
+        behind: One more than the rows whose next observations are the second.
+        frame_stack: Number of frames in an observation of images.
 
     Returns:
-        Two columns, float32; of images, `Stacks`.
+        Two columns, float32; for images, `Stacks`.
     """
     if shows_images(raw):
         ends = raw["terminals"].astype(bool) | timeouts
@@ -229,12 +228,12 @@ def observed(
 
 
 def extract_sarsa(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> SarsaBatch:
-    """Transitions with the action of row i + 1 beside those of row i; otherwise as `extract_transitions`.
+    """Extracts transitions like `extract_transitions`, with the action of row i + 1 as next action.
 
-    Rows that a time limit ended are dropped of Minari's datasets too: nobody knows what would have been done next.
+    Rows that a time limit ended are dropped even from Minari's datasets, because their next action is unknown.
 
     Raises:
-        InputError: As `extract_transitions`.
+        InputError: As for `extract_transitions`.
     """
     transitions = extract_transitions(raw, max_episode_steps)
     followed = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])
@@ -246,11 +245,11 @@ def extract_sarsa(raw: dict[str, np.ndarray], max_episode_steps: int | None = No
 
 
 def episode_ends(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> np.ndarray:
-    """The last row of each complete episode, (E,): those that a terminal or a time limit ended.
+    """The last row of each complete episode, (E,), which a terminal or a time limit ended.
 
     Args:
-        raw: The arrays of a dataset, N rows. If it has `trajectory_ends`, as where data go on behind a terminal, only
-            those rows end an episode.
+        raw: The arrays of a dataset, N rows. If it has `trajectory_ends`, because data continue after terminals, only
+            those rows end episodes.
         max_episode_steps: Time limit in steps; used only if there are no `timeouts`.
 
     Raises:
@@ -262,7 +261,7 @@ def episode_ends(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> n
 
 
 def ended_by_time(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> np.ndarray:
-    """Rows (N,) that a time limit ended: as `timeouts` says, else counted as D4RL counts.
+    """Rows (N,) that a time limit ended, according to `timeouts`, else by D4RL's step counter.
 
     Raises:
         InputError: There are neither timeouts nor a time limit.
@@ -277,8 +276,8 @@ def ended_by_time(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> 
 def _counted_timeouts(terminals: np.ndarray, max_episode_steps: int) -> np.ndarray:
     """Rows (n,) at which D4RL's step counter reaches the time limit.
 
-    The counter stands at 0 in the first row and after a time limit, but at 1 after a terminal. So the episode that
-    follows a terminal is cut a row early. A terminal on a row that the limit ends does not count as one.
+    The counter is 0 in the first row and after a time limit, but 1 after a terminal. Therefore the episode after a
+    terminal is cut a row early. A terminal in a row that the limit ends does not count as one.
     """
     timeouts = np.zeros(len(terminals), dtype=bool)
     start, counter = 0, 0
@@ -291,8 +290,8 @@ def _counted_timeouts(terminals: np.ndarray, max_episode_steps: int) -> np.ndarr
 def state_statistics(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each component of the state.
 
-    NumPy adds float32 rows one after the other. For a million rows the result is up to 3e-4 off the exact value. The
-    published agents saw exactly these numbers.
+    NumPy adds float32 rows one after the other. For a million rows, the result differs from the exact value by up to
+    3e-4, but the published agents used exactly these numbers.
 
     Args:
         observations: (N, S) float32.
@@ -313,7 +312,7 @@ def normalise(observations: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np
 def normalise_states(
     dataset: Batch, statistics: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = state_statistics
 ) -> tuple[Batch, np.ndarray, np.ndarray]:
-    """Transitions with both states in units of the statistics of the first, and those: mean (S,) and deviation (S,)."""
+    """Normalises transitions by statistics of their first states; also returns mean (S,) and deviation (S,)."""
     mean, std = statistics(dataset.observations)
     normalised = dataset._replace(
         observations=normalise(dataset.observations, mean, std),
@@ -323,9 +322,9 @@ def normalise_states(
 
 
 def cut_actions(dataset: Batch, max_action: float) -> Batch:
-    """Transitions whose actions keep a distance of 1e-5 from their bounds, in units of these, as FQL's authors have it.
+    """Clips actions to a distance of 1e-5 from their bounds, relative to the bounds, as FQL's authors do.
 
-    The dataset that is given stays as it is.
+    The given dataset stays unchanged.
     """
     bound = (1.0 - 1e-5) * max_action
     return dataset._replace(actions=np.clip(dataset.actions, -bound, bound))

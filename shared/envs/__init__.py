@@ -4,13 +4,13 @@ import os
 
 
 def _import_mujoco() -> None:
-    """Loads MuJoCo, whatever `MUJOCO_GL` says: that chooses a way to OpenGL, and only a film needs one.
+    """Loads MuJoCo even if `MUJOCO_GL` cannot be used here, because only films need OpenGL.
 
-    MuJoCo opens that way when it is loaded. `shared.envs.film` tries it again, and says what is wrong with it.
+    MuJoCo initialises OpenGL when it is imported. `shared.envs.film` tries it again, and reports what is wrong with it.
     """
     try:
         import mujoco
-    except Exception:  # whatever a missing driver raises
+    except Exception:  # a missing driver may raise anything
         chosen = os.environ.get("MUJOCO_GL")
         if chosen is None:
             raise

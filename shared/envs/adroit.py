@@ -1,6 +1,6 @@
-"""D4RL's pen, door, hammer and relocate, played by Gymnasium-Robotics' hand.
+"""D4RL's pen, door, hammer and relocate, with Gymnasium-Robotics' hand.
 
-Observations, actions, starts and the model's file are D4RL's there already; rewards and ends are not.
+Gymnasium-Robotics shares D4RL's observations, actions, start states and model files, but not its rewards and ends.
 """
 
 from typing import Any
@@ -18,26 +18,26 @@ _STOCK = {
     "hammer": AdroitHandHammerEnv,
     "relocate": AdroitHandRelocateEnv,
 }
-_PEN_HEIGHT = 26  # where an observation has it
-_DROPPED = 0.075  # m
+_PEN_HEIGHT = 26  # index of the pen's height in an observation
+_DROPPED = 0.075  # height of a dropped pen in m
 
 
 class Hand(gymnasium.Wrapper):
-    """One of the tasks with D4RL's rewards and ends: observations (45,), (39,), (46,) or (39,)."""
+    """One of the tasks with D4RL's rewards and ends of episodes: observations (45,), (39,), (46,) or (39,)."""
 
     def __init__(self, task: str, render_mode: str | None = None) -> None:
-        """Takes `pen`, `door`, `hammer` or `relocate`, and Gymnasium's mode of rendering."""
+        """Creates `pen`, `door`, `hammer` or `relocate`, with Gymnasium's render mode."""
         super().__init__(_STOCK[task](render_mode=render_mode))
         self._task = task
 
     def set_state(self, qpos: np.ndarray, qvel: np.ndarray, goal: np.ndarray) -> None:
-        """Sets joint positions and velocities, and what an episode draws besides.
+        """Sets joint positions and velocities, and what else an episode draws.
 
         Args:
             qpos: (Q,).
             qvel: (V,).
-            goal: The pen's wanted orientation (4,), or the place of the door (3,) or of the board (3,). Of relocate,
-                where the ball is to go and where it lay in the beginning (6,).
+            goal: The pen's target orientation (4,), or the position of the door (3,) or of the board (3,). For
+                relocate, the ball's target and its start position (6,).
         """
         env: Any = self.env
         if self._task == "pen":
@@ -52,9 +52,9 @@ class Hand(gymnasium.Wrapper):
         env.set_state(qpos, qvel)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """A dropped pen ends the episode; nothing else does."""
+        """Takes a step; only a dropped pen ends the episode."""
         observation, reward, _, _, info = self.env.step(action)
-        # Gymnasium-Robotics pays a tenth of the palm's distance from what it should grasp, where D4RL charges it.
+        # Gymnasium-Robotics adds a tenth of the palm's distance to its target to the reward; D4RL subtracts it.
         paid = float(reward) - 0.2 * float(np.linalg.norm(self._palm_to_object(observation)))
         dropped = self._task == "pen" and bool(observation[_PEN_HEIGHT] < _DROPPED)
         return observation, paid, dropped, False, {**info, "goal_achieved": bool(info["success"])}

@@ -1,4 +1,4 @@
-"""Runs a policy for a number of episodes, all of them stepped together."""
+"""Runs a policy for a number of episodes, which are stepped together."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ Policy = Callable[[np.ndarray], np.ndarray]
 
 
 class ContextPolicy(ABC):
-    """A policy that remembers each episode, and is told how far it has come."""
+    """A policy that remembers each episode, and gets its return and length so far."""
 
     @abstractmethod
     def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -31,8 +31,8 @@ class ContextPolicy(ABC):
 
         Args:
             observations: (n_episodes, state_dim) float32, normalised.
-            returns: (n_episodes,), the rewards of each episode so far, summed.
-            lengths: (n_episodes,), its steps so far; 0 where it begins.
+            returns: (n_episodes,), the sum of each episode's rewards so far.
+            lengths: (n_episodes,), each episode's steps so far; 0 at its beginning.
 
         Returns:
             Actions (n_episodes, action_dim), or finite ones (n_episodes,).
@@ -40,10 +40,10 @@ class ContextPolicy(ABC):
 
 
 class SampledPolicy(ContextPolicy):
-    """A policy that draws random numbers at each step, from a generator of its own for each episode.
+    """A policy that draws random numbers at each step, from a separate generator for each episode.
 
-    So the draws of episode k depend on the seed and on k only, like its start state. They take nothing from the
-    generators of training.
+    Therefore the draws of episode k only depend on the seed and k, like its start state, and not on the generators of
+    training.
     """
 
     def __init__(
@@ -55,15 +55,15 @@ class SampledPolicy(ContextPolicy):
         """Draws nothing yet.
 
         Args:
-            act: From observations (n_episodes, state_dim) and noise (n_episodes, ...) to actions.
-            draw: The noise (...) of one step of one episode.
+            act: Maps observations (n_episodes, state_dim) and noise (n_episodes, ...) to actions.
+            draw: Draws the noise (...) for one step of one episode.
             seed: 0 or more.
         """
         self._act, self._draw, self._seed = act, draw, seed
         self._generators: dict[int, np.random.Generator] = {}
 
     def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The actions of one step, as for any policy that remembers its episodes."""
+        """The actions of one step, as for any `ContextPolicy`."""
         for episode in map(int, np.flatnonzero(lengths == 0)):
             self._generators[episode] = np.random.default_rng([self._seed, episode])
         noise = [self._draw(self._generators[episode]) for episode in range(len(observations))]
@@ -71,16 +71,16 @@ class SampledPolicy(ContextPolicy):
 
 
 def epsilon_greedy(policy: Policy, epsilon: float, action_dim: int, seed: int) -> SampledPolicy:
-    """A policy for finite actions that takes one of all at random, in a share `epsilon` of its steps.
+    """A policy for finite actions that acts at random in a share `epsilon` of its steps.
 
-    Each step draws a uniform number and an action, whatever becomes of them. So the steps of an episode draw the same
-    numbers under every epsilon.
+    Each step draws a uniform number and an action, whether or not they are used. Therefore an episode draws the same
+    numbers for every epsilon.
 
     Args:
-        policy: From observations (n_episodes, state_dim) to actions (n_episodes,).
+        policy: Maps observations (n_episodes, state_dim) to actions (n_episodes,).
         epsilon: From 0 to 1.
-        action_dim: How many actions there are.
-        seed: As for any policy that samples.
+        action_dim: The number of actions.
+        seed: As for `SampledPolicy`.
     """
 
     def act(observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -93,10 +93,10 @@ def epsilon_greedy(policy: Policy, epsilon: float, action_dim: int, seed: int) -
 
 
 class Evaluation(NamedTuple):
-    """Outcome of one evaluation.
+    """The outcome of one evaluation.
 
-    `returns` (n_episodes,) are undiscounted and not normalised, float64. `lengths` (n_episodes,) are steps.
-    `successes` (n_episodes,) say whether a step of the episode reached the task's goal, where it has one.
+    `returns` (n_episodes,) are undiscounted and not normalised, float64. `lengths` (n_episodes,) are steps. `successes`
+    (n_episodes,) say whether a step of the episode reached the task's goal, if it has one.
     """
 
     returns: np.ndarray
@@ -105,50 +105,51 @@ class Evaluation(NamedTuple):
 
     @property
     def outcomes(self) -> np.ndarray:
-        """The returns, which score the policy."""
+        """The returns, which determine the policy's score."""
         return self.returns
 
     def row(self) -> dict[str, Any]:
-        """The entries of a run's metrics."""
+        """The entries in a row of the run's metrics."""
         mean = float(self.returns.mean())
         return {"return_mean": mean, "returns": self.returns.tolist(), "lengths": self.lengths.tolist()}
 
 
 class SuccessEvaluation(Evaluation):
-    """Outcome of one evaluation in an environment whose episodes succeed or fail, and are scored by that alone."""
+    """The outcome of one evaluation in an environment that scores episodes by success alone."""
 
     __slots__ = ()
 
     @property
     def outcomes(self) -> np.ndarray:
-        """The outcomes that score the policy: 1 for each episode that succeeded, 0 for any other, float64."""
+        """The outcomes that determine the policy's score: 1 for each successful episode, 0 for any other, float64."""
         return self.successes.astype(np.float64)
 
     def row(self) -> dict[str, Any]:
-        """The entries of a run's metrics."""
+        """The entries in a row of the run's metrics."""
         return {**super().row(), "successes": self.outcomes.tolist()}
 
 
 class Evaluator:
-    """Evaluates policies in one environment, each time from the same start states.
+    """Evaluates policies in one environment, always from the same start states.
 
-    Episode k starts from a state that depends on `seed` and k only. It owns row k of what the policy sees, whatever
-    `num_envs` is. For a matrix product rounds differently with another number of rows, and a compiled policy is traced
-    once per shape.
+    Episode k starts from a state that only depends on `seed` and k. It is row k of the policy's inputs, whatever
+    `num_envs` is. With another number of rows, a matrix product would round differently, and a compiled policy would be
+    traced again.
 
     Attributes:
-        state_dim: Size of an observation, or of an image (C, H, W).
-        actions: The environment's.
-        action_dim: Size of an action; of finite actions, how many there are.
-        max_action: Upper bound of the first action entry; 1 for finite actions.
+        state_dim: Size of an observation, or shape (C, H, W) of an image.
+        actions: The environment's actions.
+        action_dim: Size of an action; for finite actions, their number.
+        max_action: Upper bound of the first action component; 1 for finite actions.
         mean: Subtracted from each observation, () or (state_dim,).
-        std: Then divides it, () or (state_dim,).
-        units: From the policy's actions to the environment's.
-        fingerprint: What a score depends on besides the policy: environment, MuJoCo version, mass, episodes, seed.
-        scale: What outcomes are reported as.
-        outcomes: Under which name a row of metrics has them.
-        measures: What else is measured at each evaluation.
-        has_goals: Whether an episode succeeds or fails.
+        std: Divides each observation after that, () or (state_dim,).
+        units: Converts the policy's actions to the environment's.
+        fingerprint: Everything that a score depends on, apart from the policy: environment, MuJoCo version, mass,
+            episodes, seed.
+        scale: The scale on which outcomes are reported.
+        outcomes: The key of the outcomes in a row of metrics.
+        measures: The names of further measurements.
+        has_goals: Whether episodes succeed or fail.
     """
 
     measures: tuple[str, ...] = ("return_mean",)
@@ -170,21 +171,21 @@ class Evaluator:
         """Makes the environments.
 
         Args:
-            env_id: One of the `d4rl/...` environments or any other registered one with flat observations or images,
-                and flat or finite actions.
-            n_episodes: Episodes of one evaluation.
-            seed: Decides the start states, 0 or more.
+            env_id: One of the `d4rl/...` environments or any other registered one with flat observations or images, and
+                flat or finite actions.
+            n_episodes: Episodes in an evaluation.
+            seed: The seed of the start states, 0 or more.
             mean: Subtracted from each observation, a number or (state_dim,).
-            std: Then divides it, a number or (state_dim,).
-            num_envs: How many episodes are stepped together; by default all, at most 10.
-            max_steps: An episode is cut after this many steps, if its environment does not end it before.
-            units: From the policy's actions to the environment's.
-            make: Makes an environment of this name.
-            reported: What outcomes are reported as; None: as the environment's name alone tells.
-            frame_stack: Of images, how many frames the policy sees, the newest last.
+            std: Divides each observation after that, a number or (state_dim,).
+            num_envs: Number of episodes stepped together; by default all, but at most 10.
+            max_steps: The step after which an episode is cut, unless its environment ends it before.
+            units: Converts the policy's actions to the environment's.
+            make: Makes an environment by name.
+            reported: The scale on which outcomes are reported; None derives it from the environment's name.
+            frame_stack: Number of frames in an observation of images, the newest last.
 
         Raises:
-            InputError: The environment is unknown or of another kind, or a number is out of range.
+            InputError: The environment is unknown, its spaces cannot be used, or a number is out of range.
         """
         if n_episodes < 1:
             raise InputError(f"cannot evaluate {n_episodes} episodes; choose at least 1")
@@ -202,7 +203,7 @@ class Evaluator:
         self.mean, self.std = np.asarray(mean), np.asarray(std)
         self.units = units
         self._max_steps = max_steps
-        # A longer sequence of seeds starts with the shorter one.
+        # A longer sequence of seeds begins with the shorter one, so more episodes do not change the first ones.
         self._seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(n_episodes)]
         self._stepping, self._closed = threading.Lock(), False
 
@@ -210,13 +211,13 @@ class Evaluator:
         """Runs every episode once, with one call of `policy` per step.
 
         Raises:
-            RuntimeError: The environments are closed, or another thread closes them meanwhile.
+            RuntimeError: The environments are closed, or another thread closes them during the evaluation.
         """
         with self._stepping:
             return self._play(policy)
 
     def _play(self, policy: Policy | ContextPolicy) -> Evaluation:
-        # Gymnasium's vector environments reset one step late. The step after an episode's end returns the new start
+        # Gymnasium's vector environments reset one step late: the step after an episode's end returns the new start
         # with a reward of 0, and would be counted. These plain environments are reset here, when they are free.
         n_episodes = len(self._seeds)
         observations = np.zeros((n_episodes, *axes(self.state_dim)), kept_as(self.state_dim))
@@ -250,7 +251,7 @@ class Evaluator:
     def _actions(
         self, policy: Policy | ContextPolicy, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray
     ) -> np.ndarray:
-        # A policy may keep what it is given, and the rows change under it.
+        # Copies, because a policy may keep its inputs, and these arrays change.
         progress = (returns.copy(), lengths.copy()) if isinstance(policy, ContextPolicy) else ()
         actions = np.asarray(policy(observations.copy(), *progress))
         if actions.shape != (expected := (len(observations), *self.actions.shape)):
@@ -262,7 +263,7 @@ class Evaluator:
         return self.units.given(actions)
 
     def close(self) -> None:
-        """Closes the environments; an evaluation that goes on in another thread ends at its next step before that."""
+        """Closes the environments; an evaluation in another thread first ends at its next step."""
         self._closed = True
         with self._stepping:
             for env in self._envs:

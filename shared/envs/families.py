@@ -1,7 +1,7 @@
-"""Facts about environments and datasets: one table, which is searched for whole names only.
+"""Facts about environments and datasets, in one table that is searched for whole names only.
 
-A name that only contains the name of a known robot is not in it: an InvertedPendulum is no pen, and a Plant no ant.
-What has no row has no rule, no scores and no time limit here. What needs one of these says so, and how to give it.
+A name that contains a known robot's name does not match: an InvertedPendulum is not a pen, and a Plant is not an ant.
+Names without a row have no rule, scores or time limit here; code that needs one raises an error with advice.
 """
 
 from collections.abc import Iterator
@@ -17,21 +17,21 @@ from shared.errors import InputError, reason
 from shared.names import D4RL_FACTS, OGBENCH_ENVS, OGBENCH_SETS, OGBENCH_TASKS, ROBOTS
 
 NO_TERMINATION = "none"
-"""As the setting `termination` says that no state ends an episode."""
+"""The value of the setting `termination` with which no state ends an episode."""
 
 
 class Known(NamedTuple):
     """The facts about an environment or a dataset.
 
     Attributes:
-        family: Such as `hopper`.
-        terminated: Whether an episode ends, told from the state after a step; None where a state does not tell it.
-        rewards: Whose rewards CORL normalises. It scales those of `locomotion` by the range of returns, and shifts or
-            multiplies those of an `antmaze`. None: it leaves them as they are.
-        has_goals: Whether an episode succeeds or fails.
-        outcome: What scores an episode: its return, or whether it succeeded.
-        bounds: D4RL's returns that count as 0 and 100; None: it states none.
-        max_episode_steps: The time limit; None: there is none, or nobody says it.
+        family: The name of the family, such as `hopper`.
+        terminated: Maps states after a step to whether the episode ends; None if a state does not show it.
+        rewards: The kind of rewards, if CORL normalises them. It scales `locomotion` rewards by the range of returns,
+            and shifts or multiplies `antmaze` rewards. None leaves them unchanged.
+        has_goals: Whether episodes succeed or fail.
+        outcome: What scores an episode: its return, or its success.
+        bounds: The returns that D4RL counts as 0 and 100; None if it states none.
+        max_episode_steps: The time limit; None if there is none, or if it is unknown.
     """
 
     family: str
@@ -43,7 +43,7 @@ class Known(NamedTuple):
     max_episode_steps: int | None = None
 
 
-# In D4RL's datasets, by the first word of their names. An antmaze ends at a goal that its states do not show, and a
+# D4RL's datasets, by the first word of their names. An antmaze ends at a goal that its states do not show, and a
 # kitchen when all of its tasks are done.
 _OF_D4RL = {
     "halfcheetah": Known("halfcheetah", terminations.halfcheetah, "locomotion"),
@@ -58,7 +58,7 @@ _OF_D4RL = {
     "relocate": Known("relocate", terminations.never, has_goals=True),
     "kitchen": Known("kitchen"),
 }
-# Gymnasium's, by their names without a version
+# Gymnasium's environments, by their names without a version
 _OF_MUJOCO = {
     "HalfCheetah": _OF_D4RL["halfcheetah"],
     "Hopper": _OF_D4RL["hopper"],
@@ -77,7 +77,7 @@ _OF_CLASSIC_CONTROL = {
     "Pendulum-v1": Known("pendulum", terminations.never),
     "MountainCarContinuous-v0": Known("mountaincar", terminations.mountain_car),
 }
-# Gymnasium-Robotics' own, which end at no state; its pen ends where it is turned right, which states do not show.
+# Gymnasium-Robotics' hands, which no state ends. Its pen is left out: success ends it, which states do not show.
 _OF_ADROIT = {
     f"AdroitHand{task}{kind}-v{version}": Known(f"adroithand{task.lower()}", terminations.never)
     for task in ("Door", "Hammer", "Relocate")
@@ -88,7 +88,7 @@ _OF_OGBENCH = Known("ogbench", has_goals=True, outcome="success")
 
 
 def _rows() -> Iterator[tuple[str, Known]]:
-    """Names, and what is known of each; of Gymnasium's environments, its registry has the time limits."""
+    """Yields names and their facts. Gymnasium's registry has the time limits of its own environments."""
     for name, info in D4RL_FACTS.items():
         bounds = info["ref_min_score"], info["ref_max_score"]
         facts = _OF_D4RL[name.partition("-")[0]]
@@ -98,7 +98,7 @@ def _rows() -> Iterator[tuple[str, Known]]:
         if (env_id := env_like(name)) is not None:
             yield env_id, facts
         if env_id is not None and (shown := silhouettes.shown(env_id)) in silhouettes.ENVS:
-            yield shown, facts._replace(terminated=None)  # which reads states
+            yield shown, facts._replace(terminated=None)  # the function needs states
     for robot, facts in _OF_MUJOCO.items():
         yield from ((f"{robot}-{version}", facts) for version in _MUJOCO_VERSIONS)
     yield from _OF_CLASSIC_CONTROL.items()
@@ -108,13 +108,13 @@ def _rows() -> Iterator[tuple[str, Known]]:
 
 
 def env_like(dataset_id: str) -> str | None:
-    """The environment here whose states and rewards match one of D4RL's datasets."""
+    """Our environment whose states and rewards match one of D4RL's datasets, or None."""
     robot = dataset_id.partition("-")[0]
     return f"d4rl/{robot}-v2" if robot in ROBOTS else robotics.ENV_OF.get(dataset_id)
 
 
 TABLE = MappingProxyType(dict(_rows()))
-"""By the name of an environment or of a dataset of D4RL's, what is known of it."""
+"""The facts by the name of an environment or of one of D4RL's datasets."""
 
 
 def known(name: str) -> Known | None:
@@ -123,15 +123,15 @@ def known(name: str) -> Known | None:
 
 
 def termination(env_id: str, given: str = "") -> Terminated:
-    """The function that decides from an environment's states whether the episode ends there.
+    """The function that maps an environment's states to whether the episode ends there.
 
     Args:
         env_id: The environment.
-        given: The setting `termination`: `none` where no state ends an episode, or `module:function`; empty: what the
-            table says.
+        given: The setting `termination`: `none` if no state ends an episode, or `module:function`; empty to use the
+            table.
 
     Raises:
-        InputError: The table says nothing, or there is no such function.
+        InputError: The table has no function, or the given one does not exist.
     """
     if given == NO_TERMINATION:
         return terminations.never
@@ -147,14 +147,14 @@ def termination(env_id: str, given: str = "") -> Terminated:
 
 
 def check_termination(terminated: Terminated, states: np.ndarray) -> None:
-    """Whether a function fits the states (N, S) of a dataset.
+    """Checks that a termination function works for the states (N, S) of a dataset.
 
     Raises:
         InputError: It raises an error, or does not map two states (2, S) to booleans (2,).
     """
     try:
         found = np.asarray(terminated(states[:2]))
-    except Exception as error:  # whatever somebody's function raises
+    except Exception as error:  # a user's function may raise anything
         raise InputError(f"termination cannot read states of size {states.shape[1]} ({reason(error)})") from error
     if found.dtype != np.bool_ or found.shape != (len(states[:2]),):
         raise InputError(

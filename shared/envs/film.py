@@ -1,4 +1,4 @@
-"""Films of episodes: frames from MuJoCo's offscreen renderer into an MP4 or a GIF."""
+"""Films of episodes: MuJoCo's offscreen renderer writes an MP4 or a GIF."""
 
 import os
 import subprocess
@@ -26,25 +26,25 @@ context.make_current()
 mujoco.MjrContext(mujoco.MjModel.from_xml_string("<mujoco/>"), mujoco.mjtFontScale.mjFONTSCALE_150)
 os._exit(0)  # whatever the driver would do at an orderly end
 """
-_FRAMES_PER_SECOND = 25  # about, whatever the length of a step: more takes time to render and shows nothing more
+_FRAMES_PER_SECOND = 25  # approximate: more frames take time to render, but look the same
 
 
 class Filmed(gymnasium.Wrapper):
-    """Hands every so many-th picture of each episode on."""
+    """Passes every `every`-th frame of each episode on to `show`."""
 
     def __init__(self, env: gymnasium.Env, show: Callable[[Any], Any], every: int) -> None:
         super().__init__(env)
         self._show, self._every, self._steps = show, every, 0
 
     def reset(self, **arguments: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begins an episode, with a picture."""
+        """Begins an episode, and films its first frame."""
         result = self.env.reset(**arguments)
         self._steps = 0
         self._picture()
         return result
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Makes a step, and perhaps a picture."""
+        """Takes a step, and films a frame if one is due."""
         result = self.env.step(action)
         self._steps += 1
         if self._steps % self._every == 0:
@@ -52,26 +52,26 @@ class Filmed(gymnasium.Wrapper):
         return result
 
     def _picture(self) -> None:
-        """Makes one and hands it on.
+        """Renders a frame and passes it on.
 
         Raises:
-            InputError: The renderer, or what writes the film, fails.
+            InputError: The renderer or the writer of the film fails.
         """
         try:
             self._show(self.env.render())
-        except Exception as error:  # MuJoCo's, imageio's, ffmpeg's, the disk's
+        except Exception as error:  # MuJoCo's errors, imageio's, ffmpeg's, the disk's
             raise InputError(f"cannot film ({reason(error)}): leave out --video, or name another file") from error
 
 
 def choose_renderer() -> None:
-    """Sets `MUJOCO_GL` to the first of MuJoCo's ways to OpenGL that works here, unless it is set.
+    """Sets `MUJOCO_GL` to the first of MuJoCo's OpenGL backends that works here, unless it is set.
 
-    Each is tried in a process of its own: in one process there can be only one, and a broken driver ends it.
+    Each is tried in a separate process, because a process can only use one, and a broken driver may end it.
 
     Raises:
-        InputError: None works, or not the one that is set.
+        InputError: No backend works, or the one that is set does not.
     """
-    # JAX warns of every process that is started beside its threads; those here become another program at once.
+    # JAX warns of forks in a process with threads; these forks are harmless because they run another program at once.
     warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
     chosen = os.environ.get("MUJOCO_GL")
     backends = (chosen,) if chosen else _BACKENDS
@@ -91,10 +91,10 @@ def choose_renderer() -> None:
 
 @contextmanager
 def film(path: Path) -> Iterator[Callable[[str], gymnasium.Env]]:
-    """Yields a maker of environments that are filmed; the film is written if the block ends without an error.
+    """Yields a function that makes filmed environments; the film is kept only if the block ends without an error.
 
     Raises:
-        InputError: The file's kind is unknown, a package is missing, or nothing here renders.
+        InputError: The file type is unknown, a package is missing, or no renderer works here.
     """
     if path.suffix not in SUFFIXES:
         raise InputError(f"cannot film into {path}: end its name in {' or '.join(SUFFIXES)}")
@@ -105,7 +105,7 @@ def film(path: Path) -> Iterator[Callable[[str], gymnasium.Env]]:
     def make(env_id: str) -> gymnasium.Env:
         nonlocal writer
         env = make_env(env_id, render_mode="rgb_array")
-        frames_per_second = env.metadata.get("render_fps") or _FRAMES_PER_SECOND  # Gymnasium does not ask for it
+        frames_per_second = env.metadata.get("render_fps") or _FRAMES_PER_SECOND  # Gymnasium does not require it
         every = max(1, round(frames_per_second / _FRAMES_PER_SECOND))
         writer = _open(partial, frames_per_second / every)
         return Filmed(env, writer.append_data, every)

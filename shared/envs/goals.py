@@ -1,4 +1,4 @@
-"""Tasks with a goal: which they are, and whether a step has reached it."""
+"""Tasks with a goal, and whether a step has reached it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,11 +7,11 @@ from shared.envs.families import known
 
 
 def has_goals(env_id: str) -> bool:
-    """Whether episodes of an environment, or of a dataset of D4RL's, succeed or fail."""
+    """Whether episodes of an environment, or of one of D4RL's datasets, succeed or fail."""
     facts = known(env_id)
     return facts is not None and facts.has_goals
 
 
 def is_goal(reward: float, info: Mapping[str, Any]) -> bool:
-    """Whether a step has reached the goal: as the environment says, else where it pays at all."""
+    """Whether a step has reached the goal: by the environment's statement, else by a positive reward."""
     return bool(info["goal_achieved"]) if "goal_achieved" in info else reward > 0

@@ -1,4 +1,4 @@
-"""Environments that show images, as networks see them: bytes, channels first, the last few frames together."""
+"""Environments with image observations in the form that networks need: bytes, channels first, stacked frames."""
 
 import gymnasium
 import numpy as np
@@ -9,27 +9,27 @@ from shared.errors import InputError
 
 
 def pictured(env: gymnasium.Env) -> gymnasium.Env:
-    """The environment with images (C, H, W) of bytes; one that shows no images as it is.
+    """Converts an environment's images to bytes (C, H, W); returns an environment without images unchanged.
 
-    An image is a box of bytes or of bits, of three axes, or of two where it is grey. A set bit becomes 255.
+    An image is a box of bytes or of bits, with three axes, or with two if it is grey. A set bit becomes 255.
     """
     return _Pictures(env) if is_image(env.observation_space) else env
 
 
 def is_image(space: gymnasium.Space) -> bool:
-    """Whether observations of a space are images, wherever their channels stand."""
+    """Whether observations in a space are images, with channels first or last, or grey."""
     return isinstance(space, Box) and len(space.shape) in (2, 3) and space.dtype in (np.uint8, np.bool_)
 
 
 def channels_first(images: np.ndarray, in_front: int) -> np.ndarray:
-    """Images (..., C, H, W) of such, of (..., H, W, C), or of grey ones (..., H, W).
+    """Converts images (..., C, H, W), (..., H, W, C) or grey ones (..., H, W) to (..., C, H, W).
 
-    Height and width are the two axes that are equal. Where that does not tell, the shorter one of the first and the
-    last axis is that of the channels.
+    Height and width are the two axes that are equal. If that is ambiguous, the shorter of the first and the last axis
+    is the channels.
 
     Args:
-        images: They have two or three axes behind those in front.
-        in_front: How many axes stand in front of an image's own: 0 for one image, 1 for rows of them.
+        images: Images with two or three axes, after `in_front` others.
+        in_front: The number of axes before an image's own: 0 for one image, 1 for rows of images.
     """
     if images.ndim == in_front + 2:
         return np.expand_dims(images, in_front)
@@ -40,7 +40,7 @@ def channels_first(images: np.ndarray, in_front: int) -> np.ndarray:
 
 
 def as_bytes(images: np.ndarray) -> np.ndarray:
-    """Images of bytes or of bits as bytes; a set bit is 255."""
+    """Converts images of bytes or bits to bytes; a set bit becomes 255."""
     return images.astype(np.uint8) * np.uint8(255) if images.dtype == np.bool_ else images
 
 
@@ -51,19 +51,19 @@ class _Pictures(gymnasium.ObservationWrapper):
         self.observation_space = Box(0, 255, shape, np.uint8)
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
-        """An image (C, H, W)."""
+        """Converts an observation to an image (C, H, W)."""
         return as_bytes(channels_first(observation, 0))
 
 
 def stacked(env: gymnasium.Env, frame_stack: int) -> gymnasium.Env:
-    """The environment with images (F * C, H, W) of the last F frames, the oldest first; black before the first frame.
+    """Stacks an environment's last F frames to images (F * C, H, W), the oldest first; black before the first frame.
 
     Args:
-        env: As `pictured` returns it.
+        env: An environment that `pictured` has returned.
         frame_stack: F.
 
     Raises:
-        InputError: It shows no images, and F is more than 1.
+        InputError: The environment has no images, and F is more than 1.
     """
     if frame_stack == 1:
         return env

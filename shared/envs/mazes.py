@@ -1,7 +1,7 @@
 """D4RL's antmaze and maze2d with the robots and walls of Gymnasium-Robotics.
 
-Its environments observe dictionaries, centre their mazes, mirror one axis and reward within 0.45 of a goal. Here the
-simulator is taken from them and nothing else: state, start, goal, reward and end are D4RL's.
+Gymnasium-Robotics' environments observe dictionaries, centre their mazes, mirror one axis, and reward within 0.45 of a
+goal. Only their simulator is used here: state, start, goal, reward and end are D4RL's.
 """
 
 from abc import ABC, abstractmethod
@@ -34,11 +34,11 @@ _POINT_MAZES = {
 
 
 class _Maze(gymnasium.Env, ABC):
-    """A robot among walls. An observation is its joint positions, then its joint velocities, in D4RL's frame."""
+    """A robot in a maze. An observation consists of joint positions and joint velocities, in D4RL's frame."""
 
     def __init__(self, maze: AntMazeEnv | PointMazeEnv, robot: MujocoEnv, origin: np.ndarray) -> None:
         """Takes the maze, its robot, and the origin (2,) of D4RL's frame in the robot's frame."""
-        Path(maze.tmp_xml_file_path).unlink()  # read by now, and left behind otherwise
+        Path(maze.tmp_xml_file_path).unlink()  # it has been read, and would otherwise be left behind
         self._robot, self._origin = robot, origin
         self.render_mode, self.metadata = maze.render_mode, maze.metadata
         self._goal = np.zeros(2)
@@ -55,7 +55,7 @@ class _Maze(gymnasium.Env, ABC):
         qpos = np.array(qpos, np.float64)
         qpos[:2] += self._origin
         self._goal = np.asarray(goal, np.float64)
-        # Where the goal is to be seen; nothing else depends on it.
+        # The visible position of the goal, on which nothing else depends
         self.model.site("target").pos[:2] = self._goal + self._origin
         self._robot.set_state(qpos, np.asarray(qvel, np.float64))
 
@@ -72,7 +72,7 @@ class _Maze(gymnasium.Env, ABC):
 
     @abstractmethod
     def _draw(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Joint positions, velocities and goal of a new episode."""
+        """Draws joint positions, velocities and the goal of a new episode."""
 
     def _observation(self) -> np.ndarray:
         observation = np.concatenate([self._robot.data.qpos, self._robot.data.qvel])
@@ -85,16 +85,16 @@ class _Maze(gymnasium.Env, ABC):
 
 
 class AntMaze(_Maze):
-    """D4RL's antmaze: observations (29,), actions (8,); a reward of 1 and the end where the goal is reached.
+    """D4RL's antmaze: observations (29,), actions (8,); reaching the goal ends the episode with a reward of 1.
 
-    Goals are drawn for each episode, as version 2 does. Versions 0 and 1 drew one for each environment they made.
+    A goal is drawn for each episode, as in version 2. Versions 0 and 1 drew one for each environment instance.
     """
 
     _CELL = 4.0
-    _TORQUE = 30.0  # of an action of 1; D4RL's robot is not Gymnasium's Ant-v4
+    _TORQUE = 30.0  # per unit of action; D4RL's robot is not Gymnasium's Ant-v4
 
     def __init__(self, maze: str, render_mode: str | None = None) -> None:
-        """Takes `umaze`, `medium` or `large`, and Gymnasium's mode of rendering."""
+        """Creates `umaze`, `medium` or `large`, with Gymnasium's render mode."""
         cells = _cells(_ANT_MAZES[maze])
         stock = AntMazeEnv(maze_map=_walls(np.flipud(cells)), render_mode=render_mode)
         centre = np.array(cells.T.shape) / 2
@@ -107,7 +107,7 @@ class AntMaze(_Maze):
         physics.restore_physics(self.model, self._robot.data, density=5.0)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Five steps of the simulator."""
+        """Takes five steps of the simulator."""
         self._robot.do_simulation(np.clip(action, -1, 1), self._robot.frame_skip)
         observation = self._observation()
         reached = bool(np.linalg.norm(observation[:2] - self._goal) <= _REACHED)
@@ -126,22 +126,22 @@ class PointMaze(_Maze):
     Only the time limit ends an episode.
     """
 
-    # D4RL's point is at 0 where its body stands, 1.2 along both axes, and walls stand around whole numbers from 1.
+    # D4RL's point has position 0 where its body is at 1.2 along both axes; walls are centred on integers from 1.
     _BODY = 1.2
 
     def __init__(self, maze: str, dense: bool = False, render_mode: str | None = None) -> None:
-        """Takes `umaze`, `medium` or `large`, whether the reward is exp(-distance), and Gymnasium's way to render."""
+        """Creates `umaze`, `medium` or `large`; if `dense`, the reward is exp(-distance). Rendering is Gymnasium's."""
         cells = _cells(_POINT_MAZES[maze])
         stock = PointMazeEnv(maze_map=_walls(np.rot90(cells)), render_mode=render_mode)
         super().__init__(stock, stock.point_env, self._BODY - 0.5 - np.array(cells.shape) / 2)
-        # How hard a wall pushes: MuJoCo 2.1.0 averaged over three axes, today's over the two that the point moves on.
+        # The strength of contacts: MuJoCo 2.1.0 averaged over three axes, today's over the two that the point moves on.
         self.model.body_invweight0[1:, 0] *= 2 / 3
         self._goal_cell = _find(cells, "G")
         self._starts = np.array([*np.argwhere(cells == "."), self._goal_cell])
         self._dense = dense
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """One step of the simulator; no component of the velocity that it begins with exceeds 5."""
+        """Takes a step of the simulator; the velocity is first clipped to [-5, 5]."""
         self._robot.step(action)
         observation = self._observation()
         distance = float(np.linalg.norm(observation[:2] - self._goal))
@@ -154,12 +154,12 @@ class PointMaze(_Maze):
 
 
 def _cells(rows: str) -> np.ndarray:
-    """The characters of a maze (R, C)."""
+    """The characters of a maze, as an array (R, C)."""
     return np.array([list(row) for row in rows.split()])
 
 
 def _walls(cells: np.ndarray) -> list[list[int]]:
-    """As Gymnasium-Robotics writes a maze: 1 for a wall, 0 elsewhere."""
+    """The maze in Gymnasium-Robotics' format: 1 for a wall, 0 elsewhere."""
     return (cells == "#").astype(int).tolist()
 
 

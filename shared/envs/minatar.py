@@ -1,6 +1,6 @@
 """MinAtar's games under their own names, such as `MinAtar/SpaceInvaders-v1`: small images, fast to step.
 
-The package is an extra, as its licence is the GPL: `pip install 'corl-twins[minatar]'`.
+The package is an extra, because its licence is the GPL: `pip install 'corl-twins[minatar]'`.
 
 Young and Tian, MinAtar: An Atari-Inspired Testbed for Thorough and Reproducible Reinforcement Learning Experiments,
 2019, https://arxiv.org/abs/1903.03176
@@ -19,33 +19,33 @@ PREFIX = "MinAtar/"
 """The prefix of the games' names."""
 
 _GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
-# They have none of their own.
+# The games have no time limit of their own.
 _MAX_EPISODE_STEPS = 1000
-# Pixels of a film, along each side
+# Side of a cell in films, in pixels
 _CELL = 24
 
 
 class _Game(gymnasium.Wrapper):
-    """A game whose episodes follow from their seeds alone, and whose pictures can be seen."""
+    """A game whose episodes only depend on their seeds, and which can be rendered."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Starts an episode. A sticky first action would repeat the last one of the episode before."""
+        """Starts an episode without the previous episode's last action, which a sticky first action would repeat."""
         unwrapped: Any = self.env.unwrapped
         unwrapped.game.last_action = 0
         return self.env.reset(**options)
 
     def render(self) -> Any:
-        """The package's picture in colours (H, W, 3), bytes, each cell enlarged."""
+        """The package's picture in colours (H, W, 3), as bytes, with enlarged cells."""
         picture: Any = self.env.render()
         return (255 * picture).astype(np.uint8).repeat(_CELL, 0).repeat(_CELL, 1)
 
 
 def _make(game: str, minimal: bool, render_mode: str | None = None) -> gymnasium.Env:
-    """Makes a game, with all six actions or with the minimal set.
+    """Creates a game, with all six actions or with the minimal set.
 
     Raises:
         InputError: The package is not installed.
@@ -62,7 +62,7 @@ def _make(game: str, minimal: bool, render_mode: str | None = None) -> gymnasium
 
 
 def register() -> None:
-    """Tells Gymnasium of the games: version 0 with all actions, version 1 with those that do something."""
+    """Registers the games with Gymnasium: version 0 with all actions, version 1 with those that have an effect."""
     for game in _GAMES:
         for version in (0, 1):
             gymnasium.register(

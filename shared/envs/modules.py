@@ -1,4 +1,4 @@
-"""Modules of the user's own, which a setting names: installed, on PYTHONPATH, or in the folder where the user types."""
+"""Modules of the user's own that a setting names: installed, on PYTHONPATH, or in the current folder."""
 
 import importlib
 import os
@@ -11,16 +11,16 @@ from shared.errors import InputError, reason
 
 
 def module_of(name: str, wanted_by: str) -> ModuleType:
-    """Imports a module; the current folder is looked through last, so that no file in it hides a package.
+    """Imports a module; the current folder is searched last, so that no file in it hides a package.
 
     Args:
-        name: Such as `myenvs` or `lab.tasks`.
-        wanted_by: Which words of the user's name it, for messages.
+        name: The module's name, such as `myenvs` or `lab.tasks`.
+        wanted_by: The user's words that need it, for messages.
 
     Raises:
         InputError: There is no such module, or it cannot be imported.
     """
-    # Python's own first entry is the folder of the program that was started, `corl_jax/` say.
+    # Python's own first entry is the folder of the running script, such as `corl_jax/`.
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)
     try:
@@ -32,7 +32,7 @@ def module_of(name: str, wanted_by: str) -> ModuleType:
                 "PYTHONPATH"
             ) from error
         raise _failed(name, wanted_by, error) from error
-    except Exception as error:  # whatever somebody's module raises
+    except Exception as error:  # a user's module may raise anything
         raise _failed(name, wanted_by, error) from error
 
 
@@ -43,10 +43,10 @@ def _failed(name: str, wanted_by: str, error: Exception) -> InputError:
 
 
 def function_of(name: str, setting: str) -> Callable[..., Any]:
-    """The function that a setting names as `module:function`.
+    """Imports the function that a setting names as `module:function`.
 
     Raises:
-        InputError: The setting has another form, or there is no such module or function.
+        InputError: The setting has another format, or there is no such module or function.
     """
     module, _, function = name.partition(":")
     if not (module and function):

@@ -1,8 +1,8 @@
 """OGBench's single tasks with states, under names such as `ogbench/cube-single-singletask-task1-v0`.
 
-The simulators, tasks, rewards and ends are those of its package, an extra: `pip install 'corl-twins[ogbench]'`. A
-step's reward and success are those of the state in which its action was taken. So the last step is the one that begins
-in the goal.
+The simulators, tasks, rewards and ends of episodes are from its package, an extra: `pip install 'corl-twins[ogbench]'`.
+A step's reward and success refer to the state in which its action was taken. Therefore the last step is the one that
+begins in the goal.
 
 Park et al., OGBench: Benchmarking Offline Goal-Conditioned RL, 2024, https://arxiv.org/abs/2410.20092
 """
@@ -23,7 +23,7 @@ import numpy as np
 from shared.errors import InputError
 from shared.names import OGBENCH_ENVS, OGBENCH_SETS, OGBENCH_TASKS
 
-# Steps of an episode, where they are not 1000
+# Time limits in steps, if they are not 1000
 _LIMITS = {
     "humanoidmaze-medium": 2000,
     "humanoidmaze-large": 2000,
@@ -34,22 +34,22 @@ _LIMITS = {
     "puzzle-3x3": 500,
     "puzzle-4x4": 500,
 }
-# NumPy's global generator is the process's: evaluations in several threads take turns at it.
+# NumPy's global generator belongs to the process, so evaluations in several threads take turns.
 _DRAWING = threading.Lock()
 
 
 class _Task(gymnasium.Wrapper):
-    """A task whose episodes follow from their seeds alone, in an environment that draws from NumPy's global generator.
+    """A task whose episodes only depend on their seeds, although its environment draws from NumPy's global generator.
 
-    What is drawn here comes from a generator of its own, and training's draws stay as they were.
+    During a draw, that generator has a state of this task's own, so training's draws do not change.
     """
 
     def __init__(self, env: gymnasium.Env, draws_in_steps: bool) -> None:
-        """Begins an episode, since some have no model and no sizes before; each of the package's spaces is made once.
+        """Begins an episode, because some environments have no model and no sizes before; creates each space once.
 
         Args:
-            env: OGBench's.
-            draws_in_steps: Whether its steps draw from the global generator too.
+            env: OGBench's environment.
+            draws_in_steps: Whether its steps also draw from the global generator.
         """
         super().__init__(env)
         self._draws_in_steps = draws_in_steps
@@ -62,11 +62,11 @@ class _Task(gymnasium.Wrapper):
         if seed is not None:
             self._state = np.random.RandomState(seed).get_state()
         with self._own_draws(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the bounds of actions, which some environments write down anew
+            warnings.simplefilter("ignore")  # about bounds of actions that some environments rewrite
             return self.env.reset(seed=seed)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step; `goal_achieved` says whether the task was done before it."""
+        """Takes a step; `goal_achieved` says whether the task was done before it."""
         with self._own_draws() if self._draws_in_steps else contextlib.nullcontext():
             observation, reward, terminated, truncated, info = self.env.step(action)
         info["goal_achieved"] = bool(info["success"])
@@ -85,7 +85,7 @@ class _Task(gymnasium.Wrapper):
 
 
 def _make(name: str, render_mode: str | None = None) -> gymnasium.Env:
-    """Makes the package's environment `name`, which renders images whatever `render_mode`.
+    """Creates the package's environment `name`, which renders images whatever `render_mode` is.
 
     Raises:
         InputError: The package is not installed.
@@ -103,7 +103,7 @@ def _make(name: str, render_mode: str | None = None) -> gymnasium.Env:
 
 @contextlib.contextmanager
 def _no_files_left() -> Iterator[None]:
-    """Takes away what a maze leaves of each environment made: the file of its model, and that file's descriptor."""
+    """Removes what each new maze leaves behind: the file of its model, and that file's open descriptor."""
     module: Any = importlib.import_module("ogbench.locomaze.maze")
     made: list[str] = []
 
@@ -124,7 +124,7 @@ def _no_files_left() -> Iterator[None]:
 
 
 def register() -> None:
-    """Tells Gymnasium of the tasks: five of each environment, and its default one under a name without a number."""
+    """Registers the tasks with Gymnasium: five of each environment, and its default task without a number."""
     for env in OGBENCH_SETS:
         for task in OGBENCH_TASKS:
             name = f"{env}-singletask{task}-v0"

@@ -1,13 +1,14 @@
-"""Environments that step as D4RL's own did.
+"""Environments with the physics of D4RL's own.
 
 D4RL recorded its locomotion data with MuJoCo 2.1.0. Two things have changed in the simulator since:
 
-- A capsule's mass and inertia are exact from MuJoCo 2.1.1 on. Before, a capsule counted as a cylinder that is longer
-  by half a radius at each end, which weighs less. The same action therefore moves the robot differently.
-- From MuJoCo 3.5 on, the contact margins of two touching geoms are added up, where the larger one counted before.
+- A capsule's mass and inertia are exact since MuJoCo 2.1.1. Before, a capsule counted as a cylinder that is longer by
+  half a radius at each end, which weighs less. The same action therefore moves the robot differently.
+- Since MuJoCo 3.5, the contact margins of two touching geoms are added, whereas the larger one counted before.
 
 The environments `d4rl/halfcheetah-v2`, `d4rl/hopper-v2`, `d4rl/walker2d-v2` and `d4rl/ant-v2` are Gymnasium's v4
-classes with both undone. A stock environment is a different task: a policy can lose a fifth of its return there.
+classes with both changes undone. A stock environment is a different task: a policy can lose a fifth of its return
+there.
 """
 
 from typing import Any
@@ -74,14 +75,14 @@ def _restore_inertias(model: mujoco.MjModel, density: float, total_mass: float |
         scale = total_mass / model.body_mass.sum()
         model.body_mass *= scale
         model.body_inertia *= scale
-    # The compiler's shortcuts hold for its own inertia frames only: which frames coincide, and the bounding boxes.
+    # The compiler's shortcuts only hold for its own inertia frames: which frames coincide, and the bounding boxes.
     model.body_sameframe[:] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE
     model.geom_sameframe[:] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE
     model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_MIDPHASE
 
 
 def _restore_margins(model: mujoco.MjModel, version: str) -> None:
-    """Halves the contact margins if this MuJoCo adds them up: all geoms of an environment have the same margin."""
+    """Halves the contact margins if this MuJoCo adds them, because all geoms of an environment have the same margin."""
     if Version(version) >= _MARGINS_ADD_UP:
         model.geom_margin *= 0.5
 
@@ -92,10 +93,10 @@ def restore_physics(
     """Makes a robot of spheres and capsules step as it did in MuJoCo 2.1.0.
 
     Args:
-        model: Changed in place.
-        data: Of this model.
-        density: Of all geoms, in kg/m^3.
-        total_mass: In kg, where the model's file fixes it.
+        model: The model, changed in place.
+        data: The data of this model.
+        density: Density of all geoms, in kg/m^3.
+        total_mass: Total mass in kg, if the model's file fixes it.
     """
     _restore_inertias(model, density, total_mass)
     _restore_margins(model, mujoco.__version__)
@@ -103,16 +104,16 @@ def restore_physics(
 
 
 class _D4RLPhysics(MujocoEnv):
-    """Mixed into a Gymnasium class: MuJoCo 2.1.0's physics, and actions clipped to their bounds as D4RL did."""
+    """A mixin for Gymnasium's classes: MuJoCo 2.1.0's physics, and actions clipped to their bounds as in D4RL."""
 
     density = 1000.0  # kg/m^3, MuJoCo's default
-    total_mass: float | None = None  # kg, where the model file fixes it
-    # Gymnasium tells no more than that they are spaces
+    total_mass: float | None = None  # kg, if the model's file fixes it
+    # Gymnasium only declares them as spaces
     observation_space: gymnasium.spaces.Box
     action_space: gymnasium.spaces.Box
 
     def __init__(self, **kwargs: Any) -> None:
-        # Gymnasium's own choice is a camera that stays where the robot began.
+        # Gymnasium's default camera stays at the robot's start.
         super().__init__(**{"camera_name": "track"} | kwargs)
         restore_physics(self.model, self.data, self.density, self.total_mass)
 
@@ -140,7 +141,7 @@ class D4RLAnt(_D4RLPhysics, AntEnv):
     density = 5.0
 
     def __init__(self, **kwargs: Any) -> None:
-        """Takes what Gymnasium's class takes."""
+        """Takes the arguments of Gymnasium's class."""
         super().__init__(**kwargs)
         size = self.observation_space.shape[0] + _ANT_CONTACT_FORCES
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float64)

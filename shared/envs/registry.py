@@ -18,7 +18,7 @@ from shared.errors import InputError, reason
 from shared.names import MINARI, OGBENCH, is_file_name
 
 MAX_EPISODE_STEPS = 1000
-# An environment and the module that registers it, as Gymnasium writes them
+# An environment with the module that registers it, in Gymnasium's notation
 _IN_A_MODULE = re.compile(r"(?P<module>[^\W\d]\w*(\.\w+)*):(?P<name>[^:]+)")
 
 _D4RL_CLASSES = {
@@ -30,7 +30,7 @@ _D4RL_CLASSES = {
 D4RL_ENVS = tuple(_D4RL_CLASSES)
 
 for _id, _class in _D4RL_CLASSES.items():
-    # By its name, not as an object: what records an environment (Minari) writes its specification down.
+    # By name, because Minari stores the specification of an environment that it records.
     gymnasium.register(_id, entry_point=f"{_class.__module__}:{_class.__name__}", max_episode_steps=MAX_EPISODE_STEPS)
 minatar.register()
 silhouettes.register()
@@ -38,15 +38,15 @@ ogbench.register()
 
 
 def is_d4rl_exact(env_id: str) -> bool:
-    """Whether `env_id` steps as D4RL's environment did, so that a return in it has a D4RL score."""
+    """Whether `env_id` has the physics of D4RL's environment, so that its returns have D4RL scores."""
     return silhouettes.of_states(env_id) in _D4RL_CLASSES or env_id in genuine.DATASETS
 
 
 def is_registered(env_id: str) -> bool:
-    """Whether a name is that of an environment, and of no dataset; what it takes to make it may still be missing.
+    """Whether a name is an environment's and not a dataset's, even if a package that it needs is missing.
 
     Raises:
-        InputError: It is `module:Id`, and there is no such module, or it registers no such environment.
+        InputError: The name is `module:Id`, but there is no such module, or it registers no such environment.
     """
     if env_id.startswith((MINARI, OGBENCH)) or is_file_name(env_id):
         return False
@@ -54,7 +54,7 @@ def is_registered(env_id: str) -> bool:
 
 
 def _registered(env_id: str) -> str:
-    """The name under which Gymnasium has an environment, after the import of the module that `module:Id` names.
+    """The name of an environment in Gymnasium's registry, after importing the module that `module:Id` names.
 
     Raises:
         InputError: There is no such module or environment.
@@ -77,17 +77,17 @@ def _registered(env_id: str) -> str:
 
 
 def make_env(env_id: str, max_episode_steps: int | None = None, **options: Any) -> gymnasium.Env:
-    """Makes one of the `d4rl/...`, `silhouettes/...`, `robotics/...` or `gym/...` environments or any of Gymnasium's.
+    """Creates a `d4rl/...`, `silhouettes/...`, `robotics/...` or `gym/...` environment or any of Gymnasium's.
 
     Args:
         env_id: For example `d4rl/hopper-v2`, `robotics/antmaze-umaze` from Gymnasium-Robotics, `gym/hopper-medium-v2`
-            for D4RL's own, or `Hopper-v5` for today's stock environment. `module:Id` is one that a module registers,
-            `minari:NAME` the one that a set of Minari's was recorded in.
-        max_episode_steps: An episode is cut after this many steps, where the environment does not end it before.
-        options: For the environment, such as `render_mode`.
+            for D4RL's own, or `Hopper-v5` for today's stock environment. `module:Id` is registered by that module, and
+            `minari:NAME` is the environment in which that Minari dataset was recorded.
+        max_episode_steps: The step after which an episode is cut, unless the environment ends it before.
+        options: Arguments of the environment, such as `render_mode`.
 
     Returns:
-        The environment with its time limit; it has not been reset. Images are bytes with their channels first.
+        The environment with its time limit; it has not been reset. Images are bytes with channels first.
 
     Raises:
         InputError: No environment of that name is registered, or a package that it needs is missing.
@@ -97,10 +97,10 @@ def make_env(env_id: str, max_episode_steps: int | None = None, **options: Any) 
 
 
 def _made(env_id: str, options: dict[str, Any]) -> gymnasium.Env:
-    """A registered environment."""
+    """Creates a registered environment."""
     name = _registered(env_id)
     with warnings.catch_warnings():
-        # Choosing an older version is a decision that the user made by typing it.
+        # Users who type an older version mean it.
         warnings.filterwarnings("ignore", message=".*is out of date", category=DeprecationWarning)
         try:
             return gymnasium.make(name, disable_env_checker=True, **options)
@@ -113,15 +113,15 @@ def _made(env_id: str, options: dict[str, Any]) -> gymnasium.Env:
         except Exception as error:
             if recorded.owner_of(gymnasium.spec(name)) is None:
                 raise
-            # whatever somebody's own environment raises
+            # a user's environment may raise anything
             words = f"{type(error).__name__}: {reason(error)}"
             raise InputError(f"environment {env_id!r} cannot be made ({words}): mend it, or name another") from error
 
 
 def _nearest(env_id: str) -> str:
-    """A hint that names the ids most like `env_id`, other than itself."""
-    # What Gymnasium no longer ships is still listed, with a function that raises in place of a path. Once imported,
-    # Gymnasium-Robotics puts its own there, which need mujoco_py.
+    """A hint with the ids that are most similar to `env_id`, except for itself."""
+    # Environments that Gymnasium no longer includes are still listed, with a function that raises as entry point. If
+    # Gymnasium-Robotics is imported, it replaces these by its own, which need mujoco_py.
     makeable = {
         spec.id.lower(): spec.id
         for spec in gymnasium.registry.values()
@@ -134,10 +134,10 @@ def _nearest(env_id: str) -> str:
 
 
 def full_name(env_id: str) -> str:
-    """The name by which a process makes an environment that has imported nothing yet: `module:Id` of others' own.
+    """The name with which a process that has imported nothing creates an environment: `module:Id` for users' own.
 
     Args:
-        env_id: Of an environment that `make_env` has made.
+        env_id: The id of an environment that `make_env` has created.
     """
     spec = gymnasium.registry.get(env_id)
     owner = None if spec is None else recorded.owner_of(spec)
@@ -145,11 +145,11 @@ def full_name(env_id: str) -> str:
 
 
 def fingerprint(env_id: str, env: gymnasium.Env) -> dict[str, Any]:
-    """Everything that a score depends on besides the policy.
+    """Everything that a score depends on, apart from the policy.
 
     Args:
-        env_id: As `make_env` took it.
-        env: What that returned.
+        env_id: The argument of `make_env`.
+        env: The environment that it returned.
 
     Returns:
         `env` (its id), `mujoco` (version), `total_mass` (kg, None outside MuJoCo) and `d4rl_exact`.
@@ -164,10 +164,10 @@ def fingerprint(env_id: str, env: gymnasium.Env) -> dict[str, Any]:
 
 
 def least_memory(env_id: str) -> int:
-    """Bytes that each environment of this name takes at least: its simulator's model, 0 outside MuJoCo.
+    """The least memory of an environment, in bytes: the size of its simulator's model, 0 outside MuJoCo.
 
     Raises:
-        InputError: As `make_env`.
+        InputError: As for `make_env`.
     """
     env = make_env(env_id)
     model = getattr(env.unwrapped, "model", None)
@@ -176,7 +176,7 @@ def least_memory(env_id: str) -> int:
 
 
 def time_limit(env_id: str) -> int | None:
-    """After how many steps an environment ends an episode; None if it does not, or is not known here."""
+    """An environment's time limit in steps; None if it has none, or if it is unknown here."""
     try:
         spec = recorded.find_spec(env_id) if env_id.startswith(MINARI) else gymnasium.registry.get(_registered(env_id))
     except InputError:

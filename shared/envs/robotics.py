@@ -1,7 +1,7 @@
-"""Where antmaze, maze2d and Adroit are scored without D4RL's own package: Gymnasium-Robotics, in D4RL's layout.
+"""Environments for D4RL's antmaze, maze2d and Adroit without its own package: Gymnasium-Robotics, in D4RL's layout.
 
-What an agent sees, does and earns in `robotics/antmaze-umaze` or `robotics/pen` is as in D4RL, and so is where episodes
-begin and end. The robots and their simulator are Gymnasium-Robotics', so a return there is no D4RL score.
+In `robotics/antmaze-umaze` or `robotics/pen`, observations, actions, rewards, starts and ends of episodes are as in
+D4RL. However, robots and simulator are Gymnasium-Robotics', so returns are not D4RL scores.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ _LIMITS = {
 
 
 def _make(name: str, render_mode: str | None = None) -> gymnasium.Env:
-    """Makes `robotics/<name>`; `render_mode` is Gymnasium's.
+    """Creates `robotics/<name>`, with Gymnasium's `render_mode`.
 
     Raises:
         InputError: Gymnasium-Robotics is not installed.
     """
     try:
-        # It tells on stderr that Adroit's rewards changed; shared.envs.adroit changes them back.
+        # It prints a warning that Adroit's rewards changed, but shared.envs.adroit changes them back.
         with contextlib.redirect_stderr(io.StringIO()):
             importlib.import_module("gymnasium_robotics")
     except ImportError as error:
@@ -62,7 +62,7 @@ ENVS = tuple(f"robotics/{name}" for name in _LIMITS)
 
 
 def _env_of(dataset_id: str) -> str | None:
-    """The environment of a dataset with the same time limit: version 0 of maze2d has another, as have long horizons."""
+    """A dataset's environment with the same time limit, which maze2d's version 0 and long horizons lack."""
     name = max((name for name in _LIMITS if dataset_id.startswith(f"{name}-")), key=len, default=None)
     if name is None or _LIMITS[name] != D4RL_FACTS[dataset_id]["max_episode_steps"]:
         return None
@@ -70,4 +70,4 @@ def _env_of(dataset_id: str) -> str | None:
 
 
 ENV_OF = {dataset_id: env_id for dataset_id in D4RL_FACTS if (env_id := _env_of(dataset_id)) is not None}
-"""For D4RL's datasets by name: the environment here that is laid out as theirs."""
+"""Our environment with the same layout, by the name of a D4RL dataset."""

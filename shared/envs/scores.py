@@ -1,4 +1,4 @@
-"""D4RL's reference scores, the environment that belongs to each of its datasets, and what a return is reported as."""
+"""D4RL's reference scores, the environment of each of its datasets, and the scale on which returns are reported."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,8 @@ from shared.names import D4RL_FACTS, nearest
 class Reference(NamedTuple):
     """D4RL's reference scores for a dataset.
 
-    `min_score` and `max_score` are the undiscounted returns that count as 0 and 100. `env_id` is the environment that
-    steps as the one the data came from, None where there is none yet.
+    `min_score` and `max_score` are the undiscounted returns that count as 0 and 100. `env_id` is an environment with
+    the same physics as the data's, or None if there is none.
     """
 
     min_score: float
@@ -35,7 +35,7 @@ def _env_id(dataset_id: str) -> str | None:
 def reference(dataset_id: str) -> Reference:
     """Looks up one of D4RL's 136 datasets, for example `hopper-medium-v2`.
 
-    The figures are those of D4RL's own table (`d4rl.infos`).
+    The numbers are from D4RL's own table (`d4rl.infos`).
 
     Raises:
         InputError: D4RL has no such dataset.
@@ -51,9 +51,9 @@ def _check(dataset_id: str) -> None:
 
 
 def env_of(dataset_id: str) -> str:
-    """The environment in which a policy learned from `dataset_id` is scored, for example `d4rl/hopper-v2`.
+    """The environment that scores a policy learned from `dataset_id`, for example `d4rl/hopper-v2`.
 
-    Where none steps as D4RL's, it is Gymnasium-Robotics' in D4RL's layout, whose returns are no D4RL scores.
+    If none has D4RL's physics, this is Gymnasium-Robotics' in D4RL's layout, whose returns are not D4RL scores.
 
     Raises:
         InputError: D4RL has no such dataset, or there is no such environment.
@@ -69,7 +69,7 @@ def env_of(dataset_id: str) -> str:
 
 
 def score(returns: ArrayLike, dataset_id: str) -> np.ndarray:
-    """Undiscounted returns, any shape, on the scale of a dataset's reference scores: float64, in D4RL's order.
+    """Converts undiscounted returns of any shape to D4RL scores, float64, in D4RL's order of operations.
 
     Raises:
         InputError: D4RL has no such dataset.
@@ -93,15 +93,15 @@ def rounded(*values: SupportsFloat, digits: int = 1) -> list[str]:
 
 
 REFERENCES = ("ref_min_score", "ref_max_score")
-"""D4RL's names in files for the returns that count as 0 and 100."""
+"""D4RL's keys for the returns that count as 0 and 100."""
 
 
 class Scale(NamedTuple):
     """The scale on which a run reports the outcomes of episodes.
 
-    `metric` names the values in files, `words` in print. `bounds` are the outcomes that count as 0 and 100; without
-    them, outcomes are reported as they are. `of` names the outcomes: undiscounted returns, or successes, each 0 or 1.
-    `places` are the digits behind the point in print. Of an error, the least is best.
+    `metric` names the values in files, and `words` in print. `bounds` are the outcomes that count as 0 and 100; without
+    them, outcomes are reported unchanged. `of` names the outcomes: undiscounted returns, or successes, each 0 or 1.
+    `places` is the number of decimal places in print. For errors, `lower_is_better` is true.
     """
 
     metric: str
@@ -116,11 +116,11 @@ class Scale(NamedTuple):
         return (min if self.lower_is_better else max)(values)
 
     def __call__(self, outcomes: ArrayLike) -> np.ndarray:
-        """Outcomes of any shape, as they are reported, float64."""
+        """Converts outcomes of any shape to reported values, float64."""
         return np.asarray(outcomes, np.float64) if self.bounds is None else _between(outcomes, *self.bounds)
 
     def told(self, outcomes: np.ndarray) -> str:
-        """An evaluation's outcomes (n_episodes,) in print."""
+        """Formats an evaluation's outcomes (n_episodes,) for printing."""
         spread = " +- ".join(rounded(outcomes.mean(), outcomes.std(), digits=self.places))
         if self.bounds is None:
             return f"{self.words} {spread}"
@@ -128,24 +128,24 @@ class Scale(NamedTuple):
         return f"{score}, return {spread}" if self.of == "returns" else score
 
     def references(self) -> dict[str, float]:
-        """The bounds as a file states them; nothing without bounds."""
+        """The bounds under their keys in files; empty without bounds."""
         return {} if self.bounds is None else dict(zip(REFERENCES, self.bounds, strict=True))
 
 
 def scale(env_id: str, stated: Mapping[str, Any] | None = None) -> Scale:
-    """The scale for outcomes that were measured in `env_id`.
+    """The scale for outcomes measured in `env_id`.
 
-    Only where an environment steps as D4RL's did is that a D4RL score, whatever it shows. Gymnasium-Robotics'
-    environments share D4RL's scale and not its physics: there it is a normalised return, under a name that says so. In
-    an environment that D4RL has no scores for, a file may state the returns that count as 0 and 100. In OGBench's,
-    episodes succeed or fail.
+    Only an environment with D4RL's physics gives D4RL scores, even if it shows images. Gymnasium-Robotics' environments
+    share D4RL's scale but not its physics, so their scores are normalised returns, with a name that says so. For
+    environments without D4RL scores, a file may state the returns that count as 0 and 100. OGBench's episodes succeed
+    or fail.
 
     Args:
         env_id: The environment.
-        stated: What a file of this environment says about itself, `REFERENCES` among it or not.
+        stated: The attributes of a file from this environment, which may include `REFERENCES`.
 
     Raises:
-        InputError: The file states one of the two alone, or no range.
+        InputError: The file states only one of the two, or they are not a range.
     """
     facts = known(env_id)
     if facts is not None and facts.outcome == "success":

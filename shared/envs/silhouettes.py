@@ -1,11 +1,11 @@
-"""D4RL's flat robots as images, under names such as `silhouettes/hopper-v2`: what a camera beside the robot sees.
+"""D4RL's planar robots as images from a camera beside the robot, under names such as `silhouettes/hopper-v2`.
 
-Hopper, HalfCheetah and Walker2d move in a plane. Their limbs are capsules, so a picture is a few thick strokes. They
-are drawn here from the state alone, without a graphics library. So a dataset of states becomes one of images, whose
-pixels are those of the environment. Steps, rewards and ends are D4RL's, and so are scores.
+Hopper, HalfCheetah and Walker2d move in a plane. Their limbs are capsules, so an image consists of a few thick strokes.
+They are drawn from the state alone, without a graphics library. Therefore a dataset of states can be converted to
+images that equal the environment's, pixel by pixel. Steps, rewards, ends and scores are D4RL's.
 
-The camera goes along with the robot, since a dataset does not hold how far the robot has come. A single picture shows
-no speed: an observation should stack a few.
+The camera moves with the robot, because a dataset does not contain the distance that the robot has covered. A single
+image shows no speed, so an observation should stack a few.
 """
 
 from functools import cache
@@ -27,33 +27,33 @@ _ROBOTS: dict[str, Any] = {"halfcheetah-v2": D4RLHalfCheetah, "hopper-v2": D4RLH
 ENVS = tuple(PREFIX + robot for robot in _ROBOTS)
 _MAX_EPISODE_STEPS = 1000
 SIDE = 64
-"""Pixels of an image, along each side."""
-# Of the world that an image shows, in metres: along each side, and below the ground
+"""Side of an image in pixels."""
+# Size of the visible part of the world, in metres: along each side, and below the ground
 _VIEW, _BELOW = 2.0, 0.25
-# Brightness of the ground and of the limbs, the first and the last: a left leg differs from a right one
+# Brightness of the ground, and of the first and the last limb, so that a left leg differs from a right one
 _GROUND, _FIRST, _LAST = 64.0, 255.0, 128.0
-# Images that are drawn together
+# Images in a batch
 _TOGETHER = 64
 
 
 def of_states(env_id: str) -> str:
-    """The environment whose states are shown: `d4rl/hopper-v2` for `silhouettes/hopper-v2`; any other one as it is."""
+    """The environment with states instead of images: `d4rl/hopper-v2` for `silhouettes/hopper-v2`; others unchanged."""
     return env_id.replace(PREFIX, _OF_STATES, 1) if env_id.startswith(PREFIX) else env_id
 
 
 def shown(env_id: str) -> str:
-    """The environment that shows those states: `silhouettes/hopper-v2` for `d4rl/hopper-v2`."""
+    """The environment with images instead of states: `silhouettes/hopper-v2` for `d4rl/hopper-v2`."""
     return env_id.replace(_OF_STATES, PREFIX, 1)
 
 
 class Camera:
-    """Draws the states of a robot."""
+    """Draws a robot's states."""
 
     def __init__(self, model: mujoco.MjModel) -> None:
-        """A camera beside this robot.
+        """Prepares a camera beside this robot.
 
         Args:
-            model: One of the flat robots, whose first coordinate is the way that it has come.
+            model: A planar robot, whose first coordinate is its forward position.
         """
         self._model, self._data = model, mujoco.MjData(model)
         self._limbs = np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_CAPSULE)
@@ -65,7 +65,7 @@ class Camera:
         self._levels = np.linspace(_FIRST, _LAST, len(self._limbs))
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """The images (N, 1, 64, 64), bytes, of observations (N, S) as D4RL has them: positions but for the first."""
+        """The images (N, 1, 64, 64), bytes, of D4RL's observations (N, S), which lack the first position."""
         images = np.empty((len(observations), 1, SIDE, SIDE), np.uint8)
         for first in range(0, len(observations), _TOGETHER):
             strokes = np.stack([self._strokes(observation) for observation in observations[first : first + _TOGETHER]])
@@ -73,7 +73,7 @@ class Camera:
         return images
 
     def _strokes(self, observation: np.ndarray) -> np.ndarray:
-        """Each limb's ends (L, 2, 2) in a state, across and up, as seen from beside the robot's trunk."""
+        """Each limb's ends (L, 2, 2) in a state, horizontal and vertical, relative to the robot's trunk."""
         self._data.qpos[0], self._data.qpos[1:] = 0.0, observation[: self._model.nq - 1]
         mujoco.mj_kinematics(self._model, self._data)
         centres = self._data.geom_xpos[self._limbs]
@@ -82,7 +82,7 @@ class Camera:
         return ends[..., [0, 2]].astype(np.float32)
 
     def _drawn(self, strokes: np.ndarray) -> np.ndarray:
-        """Images (n, 64, 64) of limbs (n, L, 2, 2), the later ones in front; edges are as soft as a pixel is wide."""
+        """Images (n, 64, 64) of limbs (n, L, 2, 2), later ones in front, with edges blurred by one pixel."""
         image = np.where(self._z < 0.0, _GROUND, 0.0) * np.ones((len(strokes), SIDE, SIDE), np.float32)
         for (start, end), radius, level in zip(strokes.transpose(1, 2, 3, 0), self._radius, self._levels, strict=True):
             across, up = self._x - start[0, :, None, None], self._z - start[1, :, None, None]
@@ -106,17 +106,17 @@ class _Silhouettes(gymnasium.ObservationWrapper):
 
 
 def _make(robot: str, render_mode: str | None = None) -> gymnasium.Env:
-    """Makes an environment that shows images in place of its states."""
+    """Creates an environment with images instead of states."""
     env = _ROBOTS[robot](render_mode=render_mode)
     return _Silhouettes(env, env.model)
 
 
 @cache
 def camera(env_id: str) -> Camera:
-    """The camera that draws the states of `d4rl/hopper-v2`, say.
+    """The camera for the states of an environment such as `d4rl/hopper-v2`.
 
     Raises:
-        InputError: It is no environment of a flat robot's states.
+        InputError: The environment is not a planar robot with states.
     """
     robot = env_id.removeprefix(_OF_STATES)
     if robot not in _ROBOTS:
@@ -128,7 +128,7 @@ def camera(env_id: str) -> Camera:
 
 
 def register() -> None:
-    """Tells Gymnasium of the environments."""
+    """Registers the environments with Gymnasium."""
     for robot in _ROBOTS:
         gymnasium.register(
             PREFIX + robot,

@@ -1,4 +1,4 @@
-"""Spaces: observations are vectors or images, actions are vectors or one of a finite number."""
+"""Spaces: observations are vectors or images, and actions are vectors or finite."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from shared.envs.boxes import ActionBox
 from shared.errors import InputError
 
 Shape = int | tuple[int, int, int]
-"""Of an observation: the size S of a vector, or channels, height and width (C, H, W) of an image."""
+"""The shape of an observation: the size S of a vector, or channels, height and width (C, H, W) of an image."""
 
 
 def axes(shape: Shape) -> tuple[int, ...]:
@@ -20,12 +20,12 @@ def axes(shape: Shape) -> tuple[int, ...]:
 
 
 def size_of_statistics(shape: Shape) -> int:
-    """How many numbers an observation is normalised by: S of a vector, and one of an image, which stays as it is."""
+    """The size of an observation's statistics: S for a vector, and 1 for an image, which is not normalised."""
     return shape if isinstance(shape, int) else 1
 
 
 def shape_of(observations: Any) -> Shape:
-    """The shape of an observation of a column (N, S) or (N, C, H, W)."""
+    """The shape of one observation in a column (N, S) or (N, C, H, W)."""
     if len(observations.shape) == 2:
         return observations.shape[1]
     _, channels, height, width = observations.shape
@@ -33,19 +33,19 @@ def shape_of(observations: Any) -> Shape:
 
 
 def kept_as(shape: Shape) -> Any:
-    """The type of an observation's numbers: bytes in an image."""
+    """The dtype in which observations are stored: float32, or bytes for images."""
     return np.float32 if isinstance(shape, int) else np.uint8
 
 
 class Actions(NamedTuple):
-    """The actions of an environment, as policies and datasets have them.
+    """An environment's actions, as policies and datasets represent them.
 
     Attributes:
-        size: A, the components of a vector; of finite actions, how many there are.
+        size: A, the number of a vector's components; for finite actions, their number.
         bound: Upper bound of a vector's first component; 1 for finite actions.
-        finite: Whether an action is a whole number from 0 to A - 1.
-        first: What the environment calls action 0.
-        box: What a vector's components lie within; None for finite actions.
+        finite: Whether an action is an integer from 0 to A - 1.
+        first: The environment's number for action 0.
+        box: The bounds of a vector's components; None for finite actions.
     """
 
     size: int
@@ -56,23 +56,23 @@ class Actions(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a single action: (A,) for a vector, () for a whole number."""
+        """The shape of a single action: (A,) for a vector, () for an integer."""
         return () if self.finite else (self.size,)
 
     @property
     def dtype(self) -> type:
-        """Of an action that is kept."""
+        """The dtype in which actions are stored."""
         return np.int64 if self.finite else np.float32
 
     def given(self, action: ArrayLike) -> int | np.ndarray:
-        """A single action as the environment takes it: of a vector the nearest one within the box."""
+        """Converts a single action to the environment's form; vectors are clipped to the box."""
         if self.finite:
             return self.first + int(np.asarray(action))
         return np.asarray(action) if self.box is None else self.box.clipped(np.asarray(action))
 
 
 def spaces_of(env_id: str, env: gymnasium.Env) -> tuple[Shape, Actions]:
-    """The shape of an environment's observations and its actions.
+    """The shape of an environment's observations, and its actions.
 
     Raises:
         InputError: The observations are neither a vector nor an image, or the actions neither a vector nor finite.

@@ -1,4 +1,4 @@
-"""The stepping of one environment, episode after episode."""
+"""Steps one environment, episode after episode."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,14 +19,14 @@ class Step(NamedTuple):
 
     Attributes:
         observation: (S,) float32, or an image (C, H, W) of bytes, before the step.
-        action: (A,) float32, as it was given; () int64, if it is one of finite actions.
-        reward: Of the step, as it is learnt from.
-        next_observation: Of the same shape, after it, also where the episode ended.
+        action: (A,) float32, as given to the environment; () int64 for finite actions.
+        reward: The reward from which to learn.
+        next_observation: The observation after the step, of the same shape, even at the end of an episode.
         terminal: Whether the robot fell or the goal was reached.
-        timeout: Whether the time limit cut the episode; never where `terminal` is set.
+        timeout: Whether the time limit cut the episode; never together with `terminal`.
         qpos: (Q,), the simulator's positions before the step; Q is 0 outside MuJoCo.
-        qvel: (V,), its velocities.
-        paid: The reward as the environment gave it.
+        qvel: (V,), the simulator's velocities before the step.
+        paid: The environment's own reward.
         goal: Whether the step reached the task's goal.
     """
 
@@ -46,11 +46,11 @@ class Stepper:
     """Steps one environment; call `begin` before the first step.
 
     Attributes:
-        state_dim: S, or (C, H, W) of images.
-        actions: The environment's.
-        units: From a policy's actions to the environment's.
+        state_dim: S, or (C, H, W) for images.
+        actions: The environment's actions.
+        units: Converts a policy's actions to the environment's.
         physics_dims: Q and V.
-        observation: (S,) float32, or (C, H, W) bytes, where the environment stands.
+        observation: The current observation, (S,) float32, or (C, H, W) bytes.
     """
 
     def __init__(
@@ -66,17 +66,17 @@ class Stepper:
         """Makes the environment.
 
         Args:
-            env_id: Its name.
+            env_id: The name of the environment.
             mean: Subtracted from each observation, a number or (S,), in double precision.
-            std: Then divides it.
-            learnt: From the environment's reward to the one that is learnt from.
-            frame_stack: Of images, how many frames an observation shows, the newest last.
-            max_episode_steps: An episode is cut after so many; None: by the environment alone, and after
-                `MAX_EPISODE_STEPS` if that has no time limit.
-            units: From a policy's actions to the environment's; None: they are the same.
+            std: Divides each observation after that.
+            learnt: Maps the environment's reward to the one from which to learn.
+            frame_stack: Number of frames in an observation of images, the newest last.
+            max_episode_steps: The step after which an episode is cut; None means the environment's own time limit, or
+                `MAX_EPISODE_STEPS` if it has none.
+            units: Converts a policy's actions to the environment's; None if they are the same.
 
         Raises:
-            InputError: The environment is unknown, or of another kind.
+            InputError: The environment is unknown, or its spaces cannot be used.
         """
         if max_episode_steps is None and time_limit(env_id) is None:
             max_episode_steps = MAX_EPISODE_STEPS
@@ -87,19 +87,19 @@ class Stepper:
         self.physics_dims = tuple(len(values) for values in self._physics())
 
     def begin(self, *seeds: int) -> None:
-        """Starts an episode that follows, like those after it, from these numbers alone."""
+        """Starts an episode; it and all later ones only depend on these numbers."""
         seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
         self._stand(self._normalised(self._env.reset(seed=seed)[0]))
 
     def step(self, action: np.ndarray, then: tuple[int, ...] | None = None) -> Step:
-        """Takes an action of the environment, (A,) or a finite one; after an episode's end the next one begins.
+        """Takes an action of the environment, (A,) or a finite one; after the end of an episode, the next one begins.
 
         Args:
-            action: Of the step.
-            then: Numbers that alone the next episode follows from; None: it follows from those before it.
+            action: The action.
+            then: Numbers that determine the next episode; None if it should depend on the episodes before it.
         """
         before, action = self.observation, np.asarray(action, self.actions.dtype)
-        # Copies, since the simulator overwrites its own.
+        # Copies, because the simulator overwrites its own arrays
         qpos, qvel = (values.copy() for values in self._physics())
         observation, reward, fell, timeout, info = self._env.step(self.actions.given(action))
         after, paid = self._normalised(observation), float(reward)
@@ -109,7 +109,7 @@ class Stepper:
             self._stand(self._normalised(self._env.reset()[0]))
         else:
             self.begin(*then)
-        # D4RL's collector asked for the time limit first: a fall on the last step counts as a timeout.
+        # D4RL's collector checked the time limit first, so a fall on the last step counts as a timeout.
         ends = bool(fell and not timeout), bool(timeout)
         return Step(before, action, self._learnt(paid), after, *ends, qpos, qvel, paid, is_goal(paid, info))
 

@@ -1,11 +1,11 @@
-"""Where an episode ends, told from a state alone: a learnt model predicts states, and no end of an episode.
+"""Rules for whether an episode ends in a state: a learnt model predicts states, but not the ends of episodes.
 
-The functions take states (..., S) of any framework, NumPy's arrays included, and return booleans (...). They use what
-all of them share. A state with a number that is not finite has ended the episode, but for a task that never ends.
+The functions map states (..., S) of any framework, or of NumPy, to booleans (...), and only use operations that all of
+these share. A state that is not finite also ends the episode, except in tasks that never end.
 
-The conditions of Hopper, HalfCheetah, Walker2d, Ant and Humanoid are those of MBPO and of OfflineRL-Kit
-(https://github.com/yihaosun1124/OfflineRL-Kit), the others their environments' own. `shared.envs.families` says to
-which environment each belongs.
+The conditions for Hopper, HalfCheetah, Walker2d, Ant and Humanoid are from MBPO and OfflineRL-Kit
+(https://github.com/yihaosun1124/OfflineRL-Kit), the others from their environments. `shared.envs.families` maps
+environments to these functions.
 """
 
 import math
@@ -13,16 +13,16 @@ from collections.abc import Callable
 from typing import Any
 
 Terminated = Callable[[Any], Any]
-"""From states (..., S) after a step to booleans (...): whether the episode ends there."""
+"""Maps states (..., S) after a step to booleans (...): whether the episode ends there."""
 
 
 def _finite(states: Any) -> Any:
-    """Whether all components are numbers, (...)."""
+    """Whether all components are finite, (...)."""
     return (abs(states) < math.inf).all(-1)
 
 
 def _within(states: Any, bound: float) -> Any:
-    """Whether all components lie between both bounds, (...)."""
+    """Whether the absolute values of all components are below a bound, (...)."""
     return (abs(states) < bound).all(-1)
 
 
@@ -32,25 +32,25 @@ def never(states: Any) -> Any:
 
 
 def halfcheetah(states: Any) -> Any:
-    """The simulation has left all bounds."""
+    """The simulation has diverged."""
     return ~_within(states, 100.0)
 
 
 def hopper(states: Any) -> Any:
-    """It has fallen, or has left all bounds; there is no lower bound, as in both sources."""
+    """It has fallen, or the simulation has diverged; as in both sources, there is no lower bound."""
     height, angle = states[..., 0], states[..., 1]
     bounded = (states[..., 1:] < 100.0).all(-1)
     return ~(_finite(states) & bounded & (height > 0.7) & (abs(angle) < 0.2))
 
 
 def ant(states: Any) -> Any:
-    """It lies, or has jumped off the ground."""
+    """It is too low, or has jumped off the ground."""
     height = states[..., 0]
     return ~(_finite(states) & (height >= 0.2) & (height <= 1.0))
 
 
 def walker2d(states: Any) -> Any:
-    """It has fallen, or has left all bounds."""
+    """It has fallen, or the simulation has diverged."""
     height, angle = states[..., 0], states[..., 1]
     return ~(_within(states, 100.0) & (height > 0.8) & (height < 2.0) & (angle > -1.0) & (angle < 1.0))
 
@@ -72,7 +72,7 @@ def inverted_pendulum(states: Any) -> Any:
 
 
 def inverted_double_pendulum(states: Any) -> Any:
-    """The tip of the upper pole has sunk to a height of 1; both poles are 0.6 long."""
+    """The tip of the upper pole is at a height of at most 1; both poles have the length 0.6."""
     first_sine, second_sine = states[..., 1], states[..., 2]
     first_cosine, second_cosine = states[..., 3], states[..., 4]
     height = 0.6 * (first_cosine + first_cosine * second_cosine - first_sine * second_sine)

@@ -1,12 +1,12 @@
-"""The contract of an algorithm's file, by framework and kind; with `make lint`, mypy checks every twin (PEP 544).
+"""The contract of an algorithm's file, by framework and kind; `make lint` has mypy check every twin (PEP 544).
 
-Names are equal on both sides. Types are loose where algorithms differ, as in the columns of a batch and the draws of an
-update. The static arguments of a JAX `update` say what a step's number decides. Losses are methods of the trainer
-and of the state under the same names. The adapter in `parity_tests/pairs/` lists them.
+Names are the same in both frameworks. Types are loose where algorithms differ, as in the columns of a batch and the
+draws of an update. The static arguments of a JAX `update` are what depends on the update's number. Losses are methods
+of the trainer and of the state, under the same names, which the adapter in `parity_tests/pairs/` lists.
 
-`held_out.py` measures what a twin has of these: `actor`, and `critic` or `critic_1` and `critic_2`, in the trainer and
-the state. A file with finite actions has `value(q, actions)`. An actor that returns a mean and a deviation is a normal
-distribution. It is squashed by tanh if the file has `sample` or `raw_sample`, unless the file has its own
+`held_out.py` measures the networks that it finds in the trainer or the state: `actor`, and `critic` or `critic_1` and
+`critic_2`. A file with finite actions has `value(q, actions)`. An actor that returns a mean and a standard deviation is
+a normal distribution. It is squashed by tanh if the file has `sample` or `raw_sample`, unless the file has its own
 `log_prob(actor, observations, actions)`.
 """
 
@@ -20,7 +20,7 @@ from shared.runs.run import Run
 
 
 class Trainer(Protocol):
-    """PyTorch: all that an update reads and writes."""
+    """PyTorch: everything that an update reads and writes."""
 
     total_it: int
 
@@ -29,7 +29,7 @@ class Trainer(Protocol):
         """The settings that an update depends on."""
 
     def update(self, batch: Any, noise: Any) -> Mapping[str, Any]:
-        """One gradient step; the metrics, on the device."""
+        """Makes one update; returns the metrics, on the device."""
 
     def parts(self) -> dict[str, Any]:
         """The contents of a checkpoint, under the reference's keys."""
@@ -44,15 +44,15 @@ class TorchTwin(Protocol):
 
     @property
     def TrainConfig(self) -> type[Any]:
-        """The settings of a run, a dataclass; those that an update depends on are among them."""
+        """The settings of a run, a dataclass that includes those that an update depends on."""
 
     @property
     def Noise(self) -> type[Any]:
-        """A named tuple of what an update draws besides its batch."""
+        """A named tuple of an update's random draws, except for its batch."""
 
     @property
     def draw_noise(self) -> Callable[..., tuple[Any, Any]]:
-        """(settings, sizes ..., device) to the batch's indices and the noise, in the order of the reference's draws."""
+        """(settings, sizes ..., device) to the batch's indices and the noise, drawn in the reference's order."""
 
     @property
     def create_trainer(self) -> Callable[[Any, Any, int, float], Trainer]:
@@ -64,7 +64,7 @@ class TorchTwin(Protocol):
 
     @property
     def load(self) -> Callable[..., dict[str, Any]]:
-        """(trainer, path) loads one, and returns what it holds."""
+        """(trainer, path) loads a checkpoint, and returns its contents."""
 
     @property
     def train(self) -> Callable[[Any], Run]:
@@ -72,10 +72,10 @@ class TorchTwin(Protocol):
 
 
 class Explorer(Trainer, Protocol):
-    """PyTorch: a trainer that goes on in the environment."""
+    """PyTorch: a trainer that continues online in the environment."""
 
     def explore(self, observations: Any, noise: Any) -> Any:
-        """Actions (E, A) to learn from, for normalised observations (E, S)."""
+        """Exploring actions (E, A) for normalised observations (E, S)."""
 
 
 class TorchFinetune(TorchTwin, Protocol):
@@ -83,23 +83,23 @@ class TorchFinetune(TorchTwin, Protocol):
 
     @property
     def create_trainer(self) -> Callable[[Any, Any, int, float], Explorer]:
-        """As `TorchTwin`."""
+        """As in `TorchTwin`."""
 
     @property
     def draw_exploration(self) -> Callable[..., Any]:
-        """(settings, A, device) to what one step in the environment draws."""
+        """(settings, A, device) to the random draws of one environment step."""
 
 
 class TorchOnline(TorchTwin, Protocol):
-    """A file of `corl_torch/online/`: the environment alone, or a dataset in its place where the settings name one."""
+    """A file of `corl_torch/online/`: it learns in the environment, or from a dataset if the settings name one."""
 
     @property
     def draw_exploration(self) -> Callable[[int, int], Any]:
-        """(steps, A) to what so many steps in the environment draw."""
+        """(steps, A) to the random draws of this many environment steps."""
 
 
 class Estimator(Trainer, Protocol):
-    """PyTorch: a trainer that judges a policy."""
+    """PyTorch: a trainer that evaluates a policy."""
 
     def value(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Values (B,) of actions (B, A) in observations (B, S)."""
@@ -110,11 +110,11 @@ class TorchEvaluation(TorchTwin, Protocol):
 
     @property
     def create_trainer(self) -> Callable[[Any, Any, int, float], Estimator]:
-        """As `TorchTwin`."""
+        """As in `TorchTwin`."""
 
 
 class State(Protocol):
-    """JAX: all that an update reads and writes, a pytree; parts and optimisers have the trainer's names."""
+    """JAX: everything that an update reads and writes, a pytree; its fields have the trainer's names."""
 
     @property
     def hp(self) -> Any:
@@ -122,7 +122,7 @@ class State(Protocol):
 
     @property
     def update(self) -> Callable[..., tuple[Any, Mapping[str, Any]]]:
-        """(batch, noise, ...) to the state after one gradient step, and the metrics; pure."""
+        """(batch, noise, ...) to the state after one update, and the metrics; pure."""
 
 
 class JaxTwin(Protocol):
@@ -130,7 +130,7 @@ class JaxTwin(Protocol):
 
     @property
     def Hyperparameters(self) -> type[Any]:
-        """As in PyTorch; hashable, since programs are compiled for them."""
+        """As in PyTorch, but hashable, because programs are compiled for them."""
 
     @property
     def TrainConfig(self) -> type[Any]:
@@ -142,7 +142,7 @@ class JaxTwin(Protocol):
 
     @property
     def draw_noise(self) -> Callable[..., tuple[Any, Any]]:
-        """(key, number of the update from 0, settings, sizes ...) to indices and noise, by key and number alone."""
+        """(key, update's number from 0, settings, sizes ...) to indices and noise, fixed by key and number."""
 
     @property
     def create_train_state(self) -> Callable[[Any, Any, Any, int, float], State]:
@@ -162,7 +162,7 @@ class JaxFinetune(JaxTwin, Protocol):
 
     @property
     def draw_exploration(self) -> Callable[..., Any]:
-        """(key, number of the step, settings, A) to what one step in the environment draws."""
+        """(key, step's number, settings, A) to the random draws of one environment step."""
 
     @property
     def next_action(self) -> Callable[..., Any]:
@@ -178,7 +178,7 @@ class JaxOnline(JaxTwin, Protocol):
 
     @property
     def draw_exploration(self) -> Callable[..., Any]:
-        """(key, first step, steps, A) to what so many steps in the environment draw."""
+        """(key, first step, steps, A) to the random draws of this many environment steps."""
 
 
 class JaxEvaluation(JaxTwin, Protocol):
@@ -196,6 +196,6 @@ KINDS: Mapping[str, Mapping[str, type]] = {
 
 
 def kind_of(framework: str, path: Path) -> type:
-    """The protocol that a file must fulfil, by its folder below `corl_torch` or `corl_jax`."""
+    """The protocol that a file must fulfil, which depends on its folder below `corl_torch` or `corl_jax`."""
     kinds = KINDS[framework]
     return kinds.get(path.parent.name, kinds[""])

@@ -1,4 +1,4 @@
-"""Batches whose images an update moves at random, in either framework.
+"""Random shifts of a batch's images, in either framework.
 
 Yarats et al., Image Augmentation Is All You Need, 2020, https://arxiv.org/abs/2004.13649
 """
@@ -10,12 +10,12 @@ from shared.data.transitions import Batch
 
 
 def cropped(crop: Callable[[Any, Any, int], Any], batch: Batch, crops: Any, padding: int) -> Batch:
-    """The batch with each image moved its own way, before and after the step; all passes see the same.
+    """Shifts each image of a batch, before and after the step, by its own offset; all uses of the batch see the same.
 
     Args:
-        crop: The framework's own.
-        batch: Its observations are images, (B, C, H, W).
-        crops: Row and column where padded images are cropped, (2, B, 2), observations first; None: nothing moves.
+        crop: The framework's `crop`.
+        batch: A batch with images (B, C, H, W) as observations.
+        crops: Row and column where padded images are cropped, (2, B, 2), observations first; None for no shifts.
         padding: Pixels on each side.
     """
     if crops is None:

@@ -1,7 +1,7 @@
-"""Models that d3rlpy has saved (`.pt` of its `save_model`), as checkpoints of ours.
+"""Converts models that d3rlpy has saved (`.pt` of its `save_model`) to our checkpoints.
 
-Such a file holds networks and optimisers. It holds no settings, no statistics of states and no number of updates. Its
-layers stand in the order of ours, so tensors are matched by their places, and their shapes are checked as any other's.
+Such a file contains networks and optimisers, but no settings, no statistics of states and no number of updates. Its
+layers have the same order as ours, so tensors are matched by position, and their shapes are checked as usual.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from shared.frameworks.torch_parts import MisfitError
 
-# Which networks each of its optimisers moves, in their order
+# The networks that each of d3rlpy's optimisers updates, in order
 _OPTIMIZERS = {
     "actor_optim": ("policy", "perturbation"),
     "critic_optim": ("q_funcs", "value_func"),
@@ -22,32 +22,32 @@ _OPTIMIZERS = {
     "temp_optim": ("log_temp",),
     "alpha_optim": ("log_alpha",),
 }
-# Its IQL holds a number from which a sigmoid makes the log standard deviation, between these.
+# d3rlpy's IQL maps a parameter to the log standard deviation between these bounds, by a sigmoid.
 _LOG_STD = (-5.0, 2.0)
 
 
 class _Weight(NamedTuple):
-    """A tensor of d3rlpy's, and what its optimiser remembers of it: nothing before the first step."""
+    """One of d3rlpy's tensors, and its optimiser's moments, which are empty before the first step."""
 
     value: Tensor
     moments: Mapping[str, Tensor]
 
 
 def is_model(content: Mapping[str, Any]) -> bool:
-    """Whether a file's content is what d3rlpy writes."""
+    """Whether d3rlpy wrote a file with these contents."""
     return bool({"q_funcs", "imitator"} & content.keys()) and "algorithm" not in content
 
 
 def translated(
     content: Mapping[str, Any], parts: Mapping[str, Any], names: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
-    """The states of our parts by the file's keys, as a checkpoint of ours holds them, at update 0.
+    """Converts d3rlpy's networks and optimisers to the states of our parts, as a checkpoint after 0 updates has them.
 
     Args:
-        content: What d3rlpy has written, by key.
-        parts: Our modules and optimisers by the keys of our checkpoints. A part that d3rlpy lacks stays as it is.
+        content: The contents of d3rlpy's file, by key.
+        parts: Our modules and optimisers by the keys of our checkpoints. Parts that d3rlpy lacks stay unchanged.
         names: For each of our modules, d3rlpy's keys of the networks that it consists of: `q_funcs`, or `q_funcs.0` for
-            its first member.
+            the first critic alone.
 
     Raises:
         MisfitError: The file is damaged, or its networks have other layers.
@@ -74,14 +74,15 @@ def translated(
 
 
 def _weights(content: Mapping[str, Any]) -> dict[str, list[_Weight]]:
-    """Each network's own tensors, in order; a critic's are also found by the member's number."""
+    """The tensors of each network, in order; those of a single critic are also found under its number."""
     moments: dict[tuple[str, int], Mapping[str, Tensor]] = {}
     own = {name: list(network.items()) for name, network in content.items() if "optim" not in network}
     for optimizer, networks in _OPTIMIZERS.items():
         if optimizer in content:
             found, stepped = content[optimizer]["optim"], [name for name in networks if name in own]
             if len(stepped) > 1:
-                # The first layers of the last network may be the first one's: they stand in both, and are moved once.
+                # The last network may begin with layers of the first: both contain them, but one optimiser step moves
+                # them once.
                 own[stepped[-1]] = own[stepped[-1]][_shared(own[stepped[0]], own[stepped[-1]]) :]
             places = [(name, place) for name in stepped for place in range(len(own[name]))]
             moments |= {places[number]: state for number, state in found["state"].items()}
@@ -96,13 +97,13 @@ def _weights(content: Mapping[str, Any]) -> dict[str, list[_Weight]]:
 
 
 def _shared(first: Sequence[tuple[str, Tensor]], last: Sequence[tuple[str, Tensor]]) -> int:
-    """How many tensors at the beginning of both networks are the same."""
+    """The number of equal tensors at the beginning of both networks."""
     same = (torch.equal(one, other) for (_, one), (_, other) in zip(first, last, strict=False))
     return sum(takewhile(bool, same))
 
 
 def _matched(name: str, part: nn.Module, weights: Sequence[_Weight]) -> dict[str, _Weight]:
-    """A part's tensors by our names."""
+    """Matches d3rlpy's tensors with a part's tensors; returns them by our names."""
     ours = part.state_dict()
     if len(weights) != len(ours):
         raise MisfitError(f"{name} has {len(weights)} tensors there and {len(ours)} here")
@@ -113,10 +114,10 @@ def _as_ours(key: str, weight: _Weight) -> _Weight:
     if not isinstance(weight.value, Tensor):
         return weight
     if key == "constant":
-        # A single number has two axes there and none here.
+        # A single number has two axes in d3rlpy and none here.
         return _Weight(weight.value.squeeze(), {name: moment.squeeze() for name, moment in weight.moments.items()})
     if key != "log_std":
         return weight
     low, high = _LOG_STD
-    # The moments of another number would be of no use.
+    # The optimiser's moments for d3rlpy's parameter do not apply to ours.
     return _Weight(low + (high - low) * weight.value.flatten().sigmoid(), {})

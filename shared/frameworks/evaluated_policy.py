@@ -1,4 +1,4 @@
-"""A saved run's policy and a dataset: what an off-policy evaluation learns from, in either framework."""
+"""Off-policy evaluation's training data, in either framework: a dataset and the actions of a saved run's policy."""
 
 import dataclasses
 import hashlib
@@ -23,27 +23,27 @@ from shared.runs.valuation import DatasetEvaluator
 
 
 def load_evaluation_task(config: Any) -> Task:
-    """Loads the dataset that the config names, with what the saved policy does in each state and in the next one.
+    """Loads the dataset that the config names, with the saved policy's actions in each state and in each next state.
 
-    The policy is fixed, so both are computed once, by the PyTorch twin of its algorithm whichever framework learnt it.
-    States and actions are in the policy's units: its checkpoint says how they were scaled. Rewards are the dataset's
-    own, so that the values of different policies compare.
+    The policy is fixed, so its actions are computed once, by the PyTorch twin, even if the JAX twin trained it. States
+    and actions are in the policy's units, as its checkpoint scales them. Rewards are the dataset's own, so that the
+    values of different policies can be compared.
 
     Args:
         config: Has `policy`, `env`, `discount` and `return_threshold`.
 
     Returns:
-        A task whose dataset is a `SarsaBatch` with the policy's `next_actions`, and whose evaluator takes values.
+        A task whose dataset is a `SarsaBatch` with the policy's `next_actions`, and whose evaluator measures values.
 
     Raises:
-        InputError: A setting, the run or the dataset cannot be used, or the two do not fit.
+        InputError: A setting, the run or the dataset cannot be used, or run and dataset do not match.
     """
     check(config)
     return seeds.once(load_evaluation_task, partial(_load, config))
 
 
 def _load(config: Any) -> Task:
-    # Both frameworks: a twin needs the other one from here on, and not before.
+    # It imports both frameworks, which the twins need not load before.
     from shared.frameworks.saved_run import SavedRun, find
 
     source = SavedRun.open(find(Path(config.policy)))
@@ -95,13 +95,13 @@ def _check_vectors(setting: str, what: str, actions: np.ndarray) -> None:
 
 
 def with_policy(config: Any) -> Any:
-    """The config with its policy named: the last run below `runs_path` that learnt to act where the dataset comes from.
+    """The config with `policy` set to the latest run below `runs_path` that acts in the dataset's environment.
 
-    A run that learnt from this very dataset without an environment counts too. A run that names its policy is judging
-    the same one when it goes on.
+    A run that learnt from this dataset without an environment also counts. A config that names a policy stays as it is,
+    so that a resumed run evaluates the same policy.
 
     Raises:
-        InputError: None is named, and there is no such run.
+        InputError: The config names no policy, and there is no such run.
     """
     if config.policy:
         return config
@@ -123,7 +123,7 @@ def with_policy(config: Any) -> Any:
 
 
 def _evaluation(result: Path) -> dict[str, Any]:
-    """The facts on the evaluation in a run's result; empty if the file is from elsewhere or is about another policy."""
+    """The evaluation facts in a run's result; empty if the file cannot be used, or if the run evaluated a policy."""
     try:
         evaluation = json.loads(result.read_text())["evaluation"]
         return {} if "policy" in evaluation else {"env": evaluation["env"], "dataset": evaluation.get("dataset")}
@@ -132,11 +132,11 @@ def _evaluation(result: Path) -> dict[str, Any]:
 
 
 def _acts_in(result: Path, env_id: str) -> bool:
-    """Whether a run has learnt to act in this environment, whatever module it was imported from."""
+    """Whether a run learnt to act in this environment, regardless of the module that the environment's id names."""
     theirs = _evaluation(result).get("env")
     return theirs is not None and str(theirs).rpartition(":")[2] == env_id.rpartition(":")[2]
 
 
 def _learnt_alone_from(result: Path, dataset: str) -> bool:
-    """Whether a run has learnt from this dataset, and no environment has scored it."""
+    """Whether a run learnt from this dataset, and no environment scored it."""
     return _evaluation(result) == {"env": NO_ENVIRONMENT, "dataset": dataset}

@@ -1,7 +1,7 @@
-"""A twin's state in the other framework: weights, targets, temperatures, moments, schedules and numbers of steps.
+"""Converts a twin's state between frameworks: weights, targets, temperatures, moments, schedules and step counts.
 
-Both twins call a part by the same name, and the optimiser of `x` is `x_optimizer`: that is all that is known of them.
-What stands between the frameworks are NumPy's arrays under PyTorch's names and in PyTorch's layout.
+It only relies on names: both twins give a part the same name, and the optimiser of `x` is `x_optimizer`. The common
+format is NumPy arrays under PyTorch's names and in PyTorch's layout.
 """
 
 import warnings
@@ -26,23 +26,23 @@ Named = dict[str, np.ndarray]
 
 
 def part_names(state: Any) -> list[str]:
-    """The names of a JAX state's parts: networks, targets, temperatures and optimisers, without its static fields."""
+    """The names of a JAX state's parts: networks, targets, temperatures and optimisers, but not static fields."""
     return [name for name, field in state.__dataclass_fields__.items() if field.metadata.get("pytree_node", True)]
 
 
 def parameters(part: nn.Module | torch.Tensor) -> dict[str, torch.Tensor]:
-    """The trained tensors of a torch part by name: of a module, or of a bare one (a temperature, say)."""
+    """The trainable tensors of a PyTorch module by name, or of a single tensor, such as a temperature."""
     return {"constant": part} if isinstance(part, torch.Tensor) else dict(part.named_parameters())
 
 
 def named(part: Any) -> Named:
-    """A part's numbers under PyTorch's names and in PyTorch's layout, whichever framework it comes from.
+    """Converts a part of either framework to arrays under PyTorch's names and in PyTorch's layout.
 
-    Adam gives its moments, `m/<parameter>` and `v/<parameter>`, and its number of steps. Gradient descent gives its
-    momentum, `m/<parameter>`.
+    Adam's state becomes its moments, `m/<parameter>` and `v/<parameter>`, and its number of steps. Gradient descent's
+    state becomes its momentum, `m/<parameter>`.
     """
     if isinstance(part, nn.Module | torch.Tensor):
-        # Copies: JAX may keep NumPy's memory as it is, and torch's optimisers write into theirs.
+        # Copies, because JAX may share NumPy's memory, and PyTorch's optimisers write into theirs.
         return {name: value.detach().cpu().numpy().copy() for name, value in parameters(part).items()}
     if isinstance(part, Network):
         return params_to_torch(part.params)
@@ -58,7 +58,7 @@ def named(part: Any) -> Named:
 
 
 def torch_moments(optimizer: Optimizer, part: nn.Module | torch.Tensor) -> Named:
-    """The moments of a part's optimizer, in the form of `named`; zeros before any step."""
+    """The moments in a part's optimizer, in the form of `named`; zeros before the first step."""
     descends = isinstance(optimizer, torch.optim.SGD)
     moments: Named = {} if descends else {"steps": np.asarray(0)}
     for name, parameter in parameters(part).items():
@@ -74,7 +74,7 @@ def torch_moments(optimizer: Optimizer, part: nn.Module | torch.Tensor) -> Named
 
 
 def torch_part(trainer: Any, name: str) -> Named:
-    """The part of a torch trainer that carries this name, as `named` gives it."""
+    """The trainer's part of this name, converted by `named`."""
     part = getattr(trainer, name)
     return torch_moments(part, _stepped(trainer, name)) if isinstance(part, Optimizer) else named(part)
 
@@ -83,12 +83,12 @@ def torch_part(trainer: Any, name: str) -> Named:
 
 
 def to_jax(trainer: Any, like: Any) -> Any:
-    """A JAX state with the structure of `like` that holds the trainer's weights, targets and moments."""
+    """A JAX state with the structure of `like` and the trainer's weights, targets and moments."""
     return like.replace(**{name: _filled(torch_part(trainer, name), getattr(like, name)) for name in part_names(like)})
 
 
 def blank_state(twin: ModuleType, config: Any, state_dim: Shape, action_dim: int, max_action: float = 1.0) -> Any:
-    """A state of the JAX twin, all zeros: its structure is what matters, and to draw weights takes seconds."""
+    """A JAX state of zeros, for its structure, because initialising the weights takes seconds."""
     sizes = state_dim, action_dim, max_action
     shapes = jax.eval_shape(lambda key: twin.create_train_state(key, config, *sizes), jax.random.key(0))
     return jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), shapes)
@@ -106,7 +106,7 @@ def _filled(values: Named, like: Any) -> Any:
     moments = adam._replace(mu=_filled(_under("m/", values), adam.mu), nu=_filled(_under("v/", values), adam.nu))
 
     def fill(part: Any) -> Any:
-        # A schedule in the same chain counts the same steps, in an array of its own: a donated state holds none twice.
+        # Schedules in the chain count the same steps, but need a copy: a donated state must not contain an array twice.
         return (moments if part is adam else part)._replace(count=jnp.copy(count)) if _counts(part) else part
 
     return jax.tree.map(fill, like, is_leaf=_counts)
@@ -116,9 +116,9 @@ def _filled(values: Named, like: Any) -> Any:
 
 
 def to_torch(state: Any, trainer: Any) -> None:
-    """Fills a fresh torch trainer, in place, with a JAX state's weights, targets and moments, and moves its schedules.
+    """Copies a JAX state's weights, targets and moments into a fresh trainer, and advances the trainer's schedules.
 
-    What PyTorch counts in the trainer itself, `total_it`, a JAX state holds only where an update depends on it.
+    PyTorch's trainer also counts its updates, in `total_it`; a JAX state does so only if an update depends on it.
     """
     for name in part_names(state):
         values, part = named(getattr(state, name)), getattr(trainer, name)
@@ -142,7 +142,7 @@ def _fill_parameters(part: nn.Module | torch.Tensor, values: Mapping[str, np.nda
 def _fill_moments(optimizer: Optimizer, part: nn.Module | torch.Tensor, values: Mapping[str, np.ndarray]) -> None:
     names = list(enumerate(parameters(part)))
     if isinstance(optimizer, torch.optim.SGD):
-        # A momentum of 0 is what a first step makes of none.
+        # A zero momentum has the same first step as none.
         momentum = {number: {"momentum_buffer": torch.tensor(values[f"m/{name}"])} for number, name in names}
         optimizer.load_state_dict(optimizer.state_dict() | {"state": momentum})
         return
@@ -155,15 +155,15 @@ def _fill_moments(optimizer: Optimizer, part: nn.Module | torch.Tensor, values: 
         }
         for number, name in names
     }
-    # Before its first step an optimiser of PyTorch's has no state at all.
+    # PyTorch's optimisers have no state before their first step.
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state if steps else {}})
 
 
 def advance(schedule: LRScheduler) -> None:
-    """Moves a fresh schedule as far as its optimiser has come, step by step: PyTorch's rates follow from the last."""
+    """Advances a fresh schedule to its optimiser's step, one by one, because PyTorch computes rates recursively."""
     steps = max((int(state["step"]) for state in schedule.optimizer.state.values()), default=0)
     with warnings.catch_warnings():
-        # It warns that the optimiser has made no step; those were made in the other framework.
+        # PyTorch warns that the optimiser has made no step, but it has, in the other framework.
         warnings.simplefilter("ignore", UserWarning)
         for _ in range(steps):
             schedule.step()
@@ -195,7 +195,7 @@ def _is_trace(part: Any) -> bool:
 
 
 def _momentum(opt_state: optax.OptState) -> list[optax.TraceState]:
-    """The states of gradient descent with momentum; empty for any other optimizer."""
+    """The states of gradient descent with momentum; empty for other optimizers."""
     return list(filter(_is_trace, jax.tree.leaves(opt_state, is_leaf=_is_trace)))
 
 

@@ -1,4 +1,4 @@
-"""How a twin's own functions and networks are called on held-out rows, whichever framework it is written in."""
+"""Calls a twin's own functions and networks on held-out rows, in either framework."""
 
 import inspect
 import math
@@ -11,15 +11,15 @@ import numpy as np
 from shared.data.transitions import Batch, SarsaBatch
 
 UPDATES = 4
-"""On batches one after another: enough for an actor that is updated less often than its critics."""
+"""Updates on consecutive batches: enough for an actor that is updated less often than its critics."""
 
-# What only the number of the update decides, and how it is late in a run
+# Arguments that only depend on the update's number, with their values late in a run
 _LATE = {"delayed": True, "copied": False, "copies": False, "move_targets": False}
 _LATE |= {"pretrains": False, "warms_up": False, "in_bc_steps": False}
 
 
 def is_measured(module: ModuleType, update: Callable, rows: Any, known: Mapping[str, Any]) -> bool:
-    """Whether a twin learns from batches of rows alone, and its draws need no more than what is known."""
+    """Whether an update only needs a batch of rows, and its draws only need known arguments."""
     parameters = inspect.signature(update).parameters
     if parameters["batch"].annotation not in (Batch, SarsaBatch) or not isinstance(rows, Batch | SarsaBatch):
         return False
@@ -40,26 +40,26 @@ def drawing(module: ModuleType, rows: Any, known: Mapping[str, Any]) -> dict[str
 
 
 def flags(update: Callable) -> dict[str, bool]:
-    """The arguments of an update that its number decides."""
+    """The arguments of an update that depend on its number."""
     return {name: _LATE[name] for name in inspect.signature(update).parameters if name in _LATE}
 
 
-# ---- what the networks say of the data's actions -------------------------------------------------------------------
+# ---- measurements on the data's actions ----------------------------------------------------------------------------
 
-# At once, and so many times at most
+# Rows in a part, and the most parts
 _ROWS, _PARTS = 1_000, 10
 
-# As AWR's `LARGEST`: tanh reaches 1 nowhere, and the data's actions may
+# Like AWR's `LARGEST`: tanh never reaches 1, but the data's actions may
 _LARGEST = 0.999999
 
 
 class Outputs(NamedTuple):
-    """What a learner's networks return for the data's actions in B rows.
+    """The outputs of a learner's networks for the data's actions in B rows.
 
     Attributes:
-        q: Values of the actions, of every critic; empty without one that judges an action.
-        log_prob: (B,), from the twin's own `log_prob`; else None.
-        policy: What the actor returns for the observations; None if `log_prob` says more, or there is none.
+        q: Each critic's values of the actions; empty without a critic that takes actions.
+        log_prob: (B,), from the twin's own `log_prob`; None if it has none.
+        policy: The actor's output for the observations; None if there is a `log_prob` or no such actor.
     """
 
     q: Sequence[Any]
@@ -68,20 +68,20 @@ class Outputs(NamedTuple):
 
 
 def spread(rows: int) -> Iterator[np.ndarray]:
-    """Numbers of rows, spread evenly, in parts of one size."""
+    """Yields indices of evenly spaced rows, in parts of equal size."""
     size = min(rows, _ROWS)
     parts = min(_PARTS, rows // size)
     yield from np.linspace(0, rows - 1, size * parts).astype(int).reshape(parts, size)
 
 
 def outputs(module: ModuleType, learner: Any, call_of: Callable[[Any], Callable], rows: Any) -> Outputs:
-    """Calls a trainer's or a state's networks, which have the same names in all algorithms.
+    """Calls the networks of a trainer or a state, which have the same names in all algorithms.
 
     Args:
         module: The twin.
         learner: Its trainer or train state.
-        call_of: From a network to the method that names its inputs.
-        rows: With `observations` and `actions`.
+        call_of: Maps a network to the method whose signature names its inputs.
+        rows: Rows with `observations` and `actions`.
     """
     seen, actions = rows.observations, rows.actions
     q = []
@@ -100,13 +100,13 @@ def outputs(module: ModuleType, learner: Any, call_of: Callable[[Any], Callable]
 
 
 def _inputs(call: Callable) -> list[str]:
-    """The names of the arguments that must be given."""
+    """The names of the required arguments."""
     parameters = inspect.signature(call).parameters.values()
     return [one.name for one in parameters if one.default is one.empty and one.name != "self"]
 
 
 def measured(module: ModuleType, found: Outputs, actions: np.ndarray) -> dict[str, float]:
-    """The mean value of the data's actions, and their mean log-likelihood under a policy that has one."""
+    """The mean value of the data's actions, and their mean log-likelihood if the policy has one."""
     likely = _log_likelihood(module, found, actions)
     means = {} if likely is None else {"log_likelihood": float(likely.mean())}
     if found.q:
@@ -115,12 +115,12 @@ def measured(module: ModuleType, found: Outputs, actions: np.ndarray) -> dict[st
 
 
 def _log_likelihood(module: ModuleType, found: Outputs, actions: np.ndarray) -> np.ndarray | None:
-    """Of each action, (B,); None of a policy without a distribution."""
+    """The log-likelihood of each action, (B,); None for a policy without a distribution."""
     if found.log_prob is not None:
         return np.asarray(found.log_prob, np.float64)
     if isinstance(found.policy, tuple):
         mean, std = found.policy
-        # A twin that samples, and has no density of its own for given actions, puts its samples through tanh.
+        # A twin that samples, but has no density of its own for given actions, squashes its samples by tanh.
         squashed = hasattr(module, "sample") or hasattr(module, "raw_sample")
         return None if std is None else normal_log_prob(actions, mean, std, squashed)
     if found.policy is not None and actions.ndim == 1:
@@ -132,7 +132,7 @@ def _log_likelihood(module: ModuleType, found: Outputs, actions: np.ndarray) -> 
 
 
 def normal_log_prob(actions: np.ndarray, mean: np.ndarray, std: np.ndarray, squashed: bool) -> np.ndarray:
-    """The log-density (B,) of actions (B, A) under a normal distribution, whose samples tanh may squash to [-1, 1]."""
+    """The log-density (B,) of actions (B, A) under a normal distribution, optionally squashed to [-1, 1] by tanh."""
     actions, mean, std = (np.asarray(column, np.float64) for column in (actions, mean, std))
     log_slope: Any = 0.0
     if squashed:
@@ -144,5 +144,5 @@ def normal_log_prob(actions: np.ndarray, mean: np.ndarray, std: np.ndarray, squa
 
 
 def averaged(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The means over parts of one size."""
+    """The means over parts of equal size."""
     return {name: float(np.mean([part[name] for part in parts])) for name in (parts[0] if parts else ())}

@@ -1,4 +1,4 @@
-"""An interval between evaluations as short compiled calls, between which a run hears Ctrl-C and SIGTERM."""
+"""Splits an interval between evaluations into short compiled calls, so that a run reacts to Ctrl-C and SIGTERM."""
 
 import math
 from collections import deque
@@ -16,20 +16,20 @@ Metrics = Sequence[Mapping[str, Any]]
 
 
 class History:
-    """The metrics of all updates since the last logged row, call by call.
+    """The metrics of all updates since the last logged row, in the order of calls.
 
-    While one call computes, the one before is fetched. So the device never waits for the host, and no more than two
-    calls are under way when a run is asked to end.
+    A call's metrics are fetched while the next call computes. Therefore the device never waits for the host, and at
+    most two calls are queued when a run should stop.
     """
 
     def __init__(self, run: Run) -> None:
-        """Begins with what a resumed run had in the interval that it was stopped in."""
+        """Starts with the metrics of the interval in which a resumed run was stopped."""
         self._run = run
         self._calls: list[Metrics] = _from_checkpoint(run.unfinished)
         self._under_way: deque[tuple[int, Metrics]] = deque()
 
     def add(self, updates: int, found: Metrics) -> None:
-        """Takes a call's metrics, and waits for the call before."""
+        """Adds a call's metrics, and waits for the previous call."""
         self._under_way.append((updates, found))
         if updates:
             self._run.started()
@@ -44,7 +44,7 @@ class History:
         for step in due:
             one_by_one = _one_by_one(found)
             part, found = one_by_one[: step - at], one_by_one[step - at :]
-            # On the host: the device has the next call to do.
+            # On the host, because the device is busy with the next call
             columns = _by_name([*self._calls, part])
             self._run.log_between(step, {name: column.mean(dtype=np.float64) for name, column in columns.items()})
             self._calls, at = [], step
@@ -52,7 +52,7 @@ class History:
             self._calls.append(found)
 
     def means(self) -> dict[str, Any]:
-        """The mean of each metric over the updates that reported it; the next interval begins with none."""
+        """Returns the mean of each metric over the updates that reported it, and starts a new interval."""
         means = mean_metrics(_joined(self._fetched()))
         self._calls = []
         return means
@@ -63,14 +63,14 @@ class History:
         return self._calls
 
     def content(self) -> list[list[dict[str, Any]]]:
-        """For the checkpoint of a run that is stopped here: a list for each call."""
+        """The history for a checkpoint in the middle of an interval: a list for each call."""
         return [[dict(metrics) for metrics in call] for call in self._fetched()]
 
 
 def resumed(run: Run) -> list[Mapping[str, Any]]:
-    """The metrics of the interval in which a run was stopped, for a twin that fetches nothing in between.
+    """The metrics of the interval in which a run was stopped, for a twin that does not fetch metrics in between.
 
-    The run takes from this list at each `log_freq`.
+    The run consumes this list at each `log_freq`.
     """
     history = [metrics for call in _from_checkpoint(run.unfinished) for metrics in call]
     run.take_from(history, mean_metrics)
@@ -78,14 +78,14 @@ def resumed(run: Run) -> list[Mapping[str, Any]]:
 
 
 def as_saved(history: Metrics) -> list[list[dict[str, Any]]]:
-    """A history as a checkpoint holds it."""
+    """Converts a history to the form that a checkpoint stores."""
     return [[dict(metrics) for metrics in jax.device_get(history)]]
 
 
 def _from_checkpoint(content: Any) -> list[Any]:
-    """MessagePack knows lists, but flax writes them as mappings by number."""
+    """Restores lists from a checkpoint, because flax writes them as mappings by number."""
     if isinstance(content, Mapping):
-        if "sums" in content:  # of the online phase
+        if "sums" in content:  # from the online phase
             return []
         content = [content[key] for key in sorted(content, key=int)]
     if not content:
@@ -96,7 +96,7 @@ def _from_checkpoint(content: Any) -> list[Any]:
 
 
 def _joined(calls: Sequence[Metrics]) -> Metrics:
-    """Joins the metrics of several calls of one program, in order; other entries are joined by name alone."""
+    """Joins the metrics of several calls in order: entry by entry if all calls have the same entries, else by name."""
     if len({tuple(map(frozenset, call)) for call in calls}) != 1:
         return [_by_name(calls)]
     return [
@@ -112,10 +112,10 @@ def _by_name(calls: Sequence[Metrics]) -> dict[str, np.ndarray]:
 
 
 def _one_by_one(call: Metrics) -> list[dict[str, Any]]:
-    """A call's metrics, update by update.
+    """Splits a call's metrics into single updates.
 
-    What a scan returns is a mapping for each place in its block, whose values are all of one shape. Updates that filled
-    no block follow as scalars.
+    A scan returns a mapping for each place in its block, with values of equal shape. Updates outside of complete blocks
+    follow as scalars.
     """
     updates: list[dict[str, Any]] = []
     for shape, group in groupby(call, key=lambda metrics: np.shape(next(iter(metrics.values())))):

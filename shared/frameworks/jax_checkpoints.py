@@ -1,6 +1,6 @@
-"""Checkpoints of the JAX twins, and weights in PyTorch's names and layout.
+"""Checkpoints of the JAX twins, and weights under PyTorch's names and in PyTorch's layout.
 
-`shared/frameworks/torch_checkpoints.py` holds the same names for PyTorch's checkpoints.
+`shared/frameworks/torch_checkpoints.py` has the same names for PyTorch's checkpoints.
 """
 
 import re
@@ -26,22 +26,22 @@ from shared.seals import BLANK, read_verified, sealed
 
 T = TypeVar("T")
 
-# The names that networks have for lists of modules; flax puts a number behind them
+# Our names for lists of modules, to which flax appends a number
 _LIST = re.compile(r"(members|backbones|readers)_")
 
 
 def _torch_name(path: Sequence[str]) -> str:
-    """`('net', 'layers_0', 'kernel')` is PyTorch's `net.0.weight`; a list's `members_0` is `members.0`."""
+    """PyTorch's name of a parameter: `('net', 'layers_0', 'kernel')` is `net.0.weight`; `members_0` is `members.0`."""
     leaf = {"kernel": "weight", "scale": "weight", "embedding": "weight"}.get(path[-1], path[-1])
     names = (part.removeprefix("layers_") for part in path[:-1])
     return ".".join([*(_LIST.sub(r"\1.", name) for name in names), leaf])
 
 
 def _as_flax(path: Sequence[str], values: np.ndarray) -> np.ndarray:
-    """A kernel of two axes is stored the other way round; an ensemble's (E, in, out) is not.
+    """Converts PyTorch's layout to flax's: transposes kernels of two axes, but not an ensemble's (E, in, out).
 
-    Those of convolutions are (out, in, height, width) in PyTorch and (height, width, in, out) in flax. This turns
-    PyTorch's into flax's; `_as_torch` turns them back.
+    Convolution kernels are (out, in, height, width) in PyTorch and (height, width, in, out) in flax. `_as_torch` does
+    the reverse.
     """
     if path[-1] == "kernel" and values.ndim == 4:
         return values.transpose(2, 3, 1, 0)
@@ -53,10 +53,10 @@ def _as_torch(path: Sequence[str], values: np.ndarray) -> np.ndarray:
 
 
 def params_from_torch(state_dict: Mapping[str, Any], like: Params) -> Params:
-    """A torch `state_dict` as flax parameters with the structure and dtypes of `like`.
+    """Converts a PyTorch `state_dict` to flax parameters with the structure and dtypes of `like`.
 
     Raises:
-        KeyError: the state dict lacks a parameter, or has one that `like` has not.
+        KeyError: the state dict lacks a parameter, or has one that `like` lacks.
         ValueError: a shape differs.
     """
     flat = traverse_util.flatten_dict(like)
@@ -73,7 +73,7 @@ def params_from_torch(state_dict: Mapping[str, Any], like: Params) -> Params:
 
 
 def params_to_torch(params: Params) -> dict[str, np.ndarray]:
-    """Flax parameters under PyTorch's names and in PyTorch's layout, as NumPy arrays."""
+    """Converts flax parameters to NumPy arrays under PyTorch's names and in PyTorch's layout."""
     flat = traverse_util.flatten_dict(params)
     return {_torch_name(path): _as_torch(path, np.asarray(values)) for path, values in flat.items()}
 
@@ -82,14 +82,14 @@ def save_checkpoint(path: Path, algorithm: str, state: Any, total_it: int, **fac
     """Writes a train state as sealed MessagePack (data only, no code), atomically.
 
     Args:
-        path: Such as `checkpoint.msgpack`.
-        algorithm: Such as `td3_bc`.
+        path: The path, such as `checkpoint.msgpack`.
+        algorithm: Name of the algorithm, such as `td3_bc`.
         state: The train state.
-        total_it: The updates behind it.
-        facts: Further arrays, and plain values, by name.
+        total_it: The number of updates so far.
+        facts: Further arrays and plain values, by name.
 
     Raises:
-        RunError: A number of the state is not finite.
+        RunError: A number in the state is not finite.
         OSError: The file cannot be written.
     """
     state = jax.device_get(state)
@@ -97,15 +97,15 @@ def save_checkpoint(path: Path, algorithm: str, state: Any, total_it: int, **fac
         if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(leaf).all():
             raise RunError(f"{jax.tree_util.keystr(key_path).lstrip('.')} is not finite")
     content = {"algorithm": algorithm, "total_it": total_it, "state": serialization.to_state_dict(state), **facts}
-    # In place, since the seal must stay last and a copy would be sorted.
+    # In place, because the seal must stay the last entry, and flax would sort a copy.
     write_atomically(path, sealed(serialization.msgpack_serialize({**content, "seal": BLANK}, in_place=True)))
 
 
 def read_checkpoint(path: str) -> dict[str, Any]:
-    """The contents of a checkpoint, by key; only data are read, no code is run.
+    """Reads the contents of a checkpoint, by key; it only reads data and runs no code.
 
     Raises:
-        InputError: The file is missing, damaged, or no checkpoint.
+        InputError: The file is missing, damaged, or not a checkpoint.
     """
     try:
         content = serialization.msgpack_restore(read_verified(Path(path)))
@@ -126,21 +126,21 @@ def read_checkpoint(path: str) -> dict[str, Any]:
 def load_checkpoint(
     path: str, algorithm: str | Sequence[str], state: Any, optional: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Reads what `save_checkpoint` wrote, of one of these algorithms, its state into one of the same structure.
+    """Reads a checkpoint from `save_checkpoint`, and converts its state to a train state with the structure of `state`.
 
-    Parts may have the names that they had before a renaming.
+    Parts may have their names from before a renaming.
 
     Args:
         path: The `.msgpack` file.
-        algorithm: Which algorithm the file must be of, or several.
-        state: A state of that structure.
-        optional: Parts that another algorithm's file lacks; they stay as they are in `state`.
+        algorithm: The algorithm, or several, from which the file may be.
+        state: A train state with the expected structure.
+        optional: Parts that another algorithm's file lacks; they are taken from `state`.
 
     Returns:
-        What the file holds, by key; `state` as the train state that it was.
+        The contents of the file, by key, with the train state under `state`.
 
     Raises:
-        InputError: The file is missing, damaged, of another algorithm or of other shapes.
+        InputError: The file is missing, damaged, from another algorithm, or has other shapes.
     """
     content = read_checkpoint(path)
     fitting = [algorithm] if isinstance(algorithm, str) else list(algorithm)
@@ -163,10 +163,10 @@ def restore(
     state: T,
     go_on: Callable[[str, Mapping[str, Any]], None] = lambda path, content: None,
 ) -> tuple[T, int]:
-    """Loads what the run begins with, if there is anything; see `Run.restore`.
+    """Loads the checkpoint that the run starts from, if there is one; see `Run.restore`.
 
     Returns:
-        That state, or the fresh one given, and the updates that were made before this run.
+        The loaded state, or else the given one, and the number of updates made before this run.
     """
     if run.held_out is not None:
         run.measures = Measures(run.held_out)
@@ -174,7 +174,7 @@ def restore(
     if seeds.count() == 1 or saved is None:
         content = run.restore(load, go_on=go_on)
     else:
-        # The same bits come of the same program, which has as many seeds as before from the same step on.
+        # Only the same program gives the same bits, so all seeds must continue together from a common step.
         last = seeds.meet(-1, saved, lambda parts: [seeds.last_in_common(parts)] * len(parts))
         content = run.restore(load, last, go_on)
     return (content["state"], content["total_it"] - run.step) if content else (state, 0)

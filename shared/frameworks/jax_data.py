@@ -1,4 +1,4 @@
-"""A dataset on the device, in JAX. `shared/frameworks/torch_data.py` holds the same names for PyTorch."""
+"""A dataset on the device, in JAX. `shared/frameworks/torch_data.py` has the same names for PyTorch."""
 
 import math
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ jax.tree_util.register_dataclass(Stacks, ["frames", "places"], [])
 class PackedDataset(struct.PyTreeNode):
     """A dataset as one array with a row per transition, (N, 2S + A + 2) for a `Batch`: a batch is a single gather.
 
-    Images stand apart, as bytes.
+    Images are stored separately, as bytes.
 
     Attributes:
-        rows: The other columns, flattened and side by side.
-        kind: The named tuple that a batch is.
-        shapes: The shape of each of those columns' rows.
-        whole: Whether each of them holds whole numbers, which a float counts up to 2**24 in single precision.
+        rows: All columns but images, flattened and side by side.
+        kind: The type of a batch, a named tuple.
+        shapes: For each of these columns, the shape of a row.
+        whole: For each of these columns, whether it contains integers, which single precision represents up to 2**24.
         images: Columns of images by name, (N, C, H, W) or `Stacks`.
     """
 
@@ -41,7 +41,7 @@ class PackedDataset(struct.PyTreeNode):
 
 
 def to_device(dataset: Any) -> PackedDataset:
-    """The dataset on JAX's default device, packed, in JAX's default float type; once for all seeds that share it."""
+    """Packs a dataset on JAX's default device, in its default float type; seeds with one dataset share the result."""
     return seeds.once(dataset, lambda: _packed(dataset))
 
 
@@ -56,7 +56,7 @@ def _packed(dataset: Any) -> PackedDataset:
 
 
 def take(dataset: PackedDataset, indices: Array) -> Any:
-    """The rows `indices`, (B,) for a batch or (B, K) for windows, of the dataset: a tuple of its kind."""
+    """A batch of the rows `indices`, (B,), or (B, K) for windows."""
     ends = np.cumsum([math.prod(shape) for shape in dataset.shapes])
     columns = jnp.split(dataset.rows[indices], ends[:-1], axis=-1)
     kinds = zip(columns, dataset.shapes, dataset.whole, strict=True)
@@ -68,10 +68,10 @@ def take(dataset: PackedDataset, indices: Array) -> Any:
 
 
 def store(dataset: PackedDataset, columns: Any, at: int) -> PackedDataset:
-    """The dataset with rows from number `at` on overwritten by NumPy columns (n, ...); the one given is used up.
+    """Overwrites the rows from `at` on by NumPy columns (n, ...); donates the given dataset.
 
     Raises:
-        IndexError: There is no room for them, where XLA would write them further up.
+        IndexError: The rows do not fit. XLA would silently write them at an earlier place.
     """
     if at + len(columns[0]) > len(dataset):
         raise IndexError(f"{len(columns[0])} rows at {at} do not fit into {len(dataset)}")

@@ -1,7 +1,7 @@
-"""Convolutions that read images, in JAX. `shared/frameworks/torch_encoders.py` holds the same names for PyTorch.
+"""The encoders of images, in JAX. `shared/frameworks/torch_encoders.py` has the same names for PyTorch.
 
-Images have their channels first, as PyTorch's have. Flax's own convolutions want channels last. What follows would
-then be flattened in another order, and the next layer's weights would have to be reordered between the frameworks.
+Images have their channels first, as in PyTorch. Flax's own convolutions want channels last, which would flatten the
+features in another order. The next layer's weights would then have to be reordered between the frameworks.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,9 +23,9 @@ Layers = Sequence[Callable]
 
 
 def convolve(images: Array, kernel: Array, stride: int = 1, padding: int = 0) -> Array:
-    """Images (B, in, H, W) by a kernel (height, width, in, out), with black pixels around them.
+    """Convolves images (B, in, H, W) with a kernel (height, width, in, out), after padding them with black pixels.
 
-    On processors they are one matrix product, since XLA's convolution is many times slower there within a loop. An
+    On CPUs this is one matrix product, because XLA's convolution is many times slower there inside a loop, and an
     interval of a run is such a loop.
     """
     on_cpu, elsewhere = (partial(form, stride=stride, padding=padding) for form in (as_product, as_convolution))
@@ -33,7 +33,7 @@ def convolve(images: Array, kernel: Array, stride: int = 1, padding: int = 0) ->
 
 
 def as_convolution(images: Array, kernel: Array, stride: int, padding: int) -> Array:
-    """`convolve` by XLA's own operation."""
+    """`convolve` by XLA's own convolution."""
     strides, sides, layout = (stride, stride), [(padding, padding)] * 2, ("NCHW", "HWIO", "NCHW")
     return jax.lax.conv_general_dilated(images, kernel, strides, sides, dimension_numbers=layout)
 
@@ -41,7 +41,7 @@ def as_convolution(images: Array, kernel: Array, stride: int, padding: int) -> A
 def as_product(images: Array, kernel: Array, stride: int, padding: int) -> Array:
     """`convolve` as a product: each output's pixels in a row, (B * H' * W', height * width * in), times the kernel.
 
-    It multiplies two matrices, since XLA is slower within a loop if the left side has more axes.
+    Both factors are matrices, because XLA is slower inside a loop if the left factor has more axes.
     """
     images = jnp.pad(images.transpose(0, 2, 3, 1), ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     sides = kernel.shape[:2]
@@ -62,9 +62,9 @@ def as_product(images: Array, kernel: Array, stride: int, padding: int) -> Array
 
 
 def squares(image: Array, side: int) -> Array:
-    """Squares of pixels as pixels of more channels: (H, W, C, ...) to (H / side, W / side, side * side * C, ...).
+    """Rearranges squares of pixels to channels: (H, W, C, ...) to (H / side, W / side, side * side * C, ...).
 
-    A convolution whose stride is `side` then moves by one pixel. It reads fewer and larger pieces.
+    A convolution with stride `side` then has stride 1, and reads fewer but larger pieces.
     """
     height, width, channels, *others = image.shape
     split = image.reshape(height // side, side, width // side, side, channels, *others).swapaxes(1, 2)
@@ -74,13 +74,13 @@ def squares(image: Array, side: int) -> Array:
 class Conv(nn.Module):
     """`torch.nn.Conv2d`, with PyTorch's initialisation.
 
-    The kernel is (height, width, in, out), as flax has it; PyTorch's weight is (out, in, height, width).
+    The kernel is (height, width, in, out), as in flax; PyTorch's weight is (out, in, height, width).
     """
 
     features: int
     kernel: int
     stride: int = 1
-    # Black pixels on each side
+    # Black pixels on each side of the image
     padding: int = 0
     kernel_init: Initializer = variance_scaling(1 / 3, "fan_in", "uniform")
     bias_init: Initializer | None = None
@@ -96,21 +96,21 @@ class Conv(nn.Module):
 
 
 def pixels(images: Array) -> Array:
-    """Bytes (B, C, H, W) as numbers from 0 to 1."""
+    """Scales bytes (B, C, H, W) to numbers from 0 to 1."""
     return jnp.asarray(images, dtype=float) / 255.0
 
 
 def flatten(images: Array) -> Array:
-    """Features (B, C * H * W), channel by channel."""
+    """Flattens images to features (B, C * H * W), channel by channel."""
     return images.reshape(len(images), -1)
 
 
 def crop(images: Array, offsets: Array, padding: int) -> Array:
-    """Images as large as they were, moved by `padding` pixels at most; what is outside repeats the nearest pixel.
+    """Shifts images by at most `padding` pixels, at constant size; pixels from outside repeat the nearest edge.
 
     Args:
-        images: (B, C, H, W). All channels of an image, and so all its frames, move alike.
-        offsets: Row and column, (B, 2), from 0 to 2 * padding, where each begins in the padded one.
+        images: (B, C, H, W). All channels of an image, and therefore all its frames, have the same shift.
+        offsets: (B, 2), row and column where each crop begins in the padded image, from 0 to 2 * padding.
         padding: Pixels on each side.
     """
     each, channels, height, width = map(jnp.arange, images.shape)
@@ -120,12 +120,12 @@ def crop(images: Array, offsets: Array, padding: int) -> Array:
     return images[each[:, None, None, None], channels[:, None, None], rows[:, None, :, None], columns[:, None, None]]
 
 
-# Of batches
+# Layers that map batches to batches
 cropped = partial(crops.cropped, crop)
 
 
 def convolutions(name: str) -> Layers:
-    """An encoder's layers, which come before the hidden layers; none for vectors."""
+    """The layers of an encoder, which come before the hidden layers; empty for vectors."""
     if name == NO_ENCODER:
         return []
     facts = ENCODERS[name]
@@ -141,39 +141,40 @@ def _filters(facts: Sequence[Filter]) -> Layers:
 # ---- IMPALA --------------------------------------------------------------------------------------------------------
 
 
-# One object: modules are equal, and compiled once, if their initialisers are the same.
+# One shared object, because modules with equal initialisers are equal, and so are compiled only once.
 GLOROT = glorot_uniform()
 
 
 def same(channels: int) -> Conv:
-    """Convolutions of 3 by 3 that keep the image's size; the kernels Glorot-uniform, the biases 0."""
+    """A 3 by 3 convolution that keeps the image's size, with Glorot-uniform kernels and zero biases."""
     return Conv(channels, 3, padding=1, kernel_init=GLOROT, bias_init=zeros)
 
 
 def pool(images: Array, padding: Any = "SAME") -> Array:
-    """The maximum over 3 by 3 pixels with a stride of 2; pixels outside the image never count.
+    """The maximum over 3 by 3 pixels with a stride of 2; pixels outside the image never win.
 
-    With `SAME` the windows begin outside the image if its side is odd, and all end outside. PyTorch's twin counts that.
+    With `SAME`, the last window ends outside the image, and the first begins outside it if the side is odd. PyTorch's
+    twin has to compute this padding.
     """
     return jax.lax.reduce_window(images, -jnp.inf, jax.lax.max, (1, 1, 3, 3), (1, 1, 2, 2), padding)
 
 
 def centred_pool(images: Array) -> Array:
-    """As `pool`, but the first window begins outside the image whatever its side."""
+    """Like `pool`, but the first window always begins outside the image."""
     return pool(images, [(0, 0), (0, 0), (1, 1), (1, 1)])
 
 
 class Block(nn.Module):
-    """A residual block of IMPALA's."""
+    """A residual block of IMPALA."""
 
     channels: int
 
     def setup(self) -> None:
-        """Two convolutions."""
+        """Creates two convolutions."""
         self.convolved = nn.Sequential([nn.relu, same(self.channels), nn.relu, same(self.channels)])
 
     def __call__(self, images: Array) -> Array:
-        """Images (B, C, H, W) to images of the same shape."""
+        """Maps images (B, C, H, W) to images of the same shape."""
         return images + self.convolved(images)
 
 
@@ -188,9 +189,10 @@ def _impala(facts: Impala) -> Layers:
 
 
 class Standardised(nn.Module):
-    """Convolutions without a bias, whose kernels have mean 0 and deviation 1 at each use.
+    """A convolution without a bias, whose kernels are standardised to mean 0 and standard deviation 1 at each use.
 
-    The weights that are trained are drawn from a normal distribution of variance 1 / fan-in, cut at two deviations.
+    The trained weights are initialised from a normal distribution of variance 1 / fan-in, cut at two standard
+    deviations.
     """
 
     features: int
@@ -199,7 +201,7 @@ class Standardised(nn.Module):
 
     @nn.compact
     def __call__(self, images: Array) -> Array:
-        """Maps (B, C, H, W) to (B, features, H', W'), each output's kernel standardised by itself."""
+        """Maps (B, C, H, W) to (B, features, H', W'); each output's kernel is standardised separately."""
         shape = self.kernel, self.kernel, images.shape[1], self.features
         weight = self.param("kernel", lecun_normal(), shape, images.dtype)
         centred = weight - weight.mean(axis=(0, 1, 2))
@@ -208,13 +210,13 @@ class Standardised(nn.Module):
 
 
 class GroupNorm(nn.Module):
-    """`torch.nn.GroupNorm`: in each image, the pixels of a group of channels get mean 0 and deviation 1."""
+    """`torch.nn.GroupNorm`: normalises the pixels of a group of channels to mean 0 and deviation 1 in each image."""
 
     groups: int
 
     @nn.compact
     def __call__(self, images: Array) -> Array:
-        """Images (B, C, H, W) to images of the same shape, each channel with a scale and a bias."""
+        """Maps images (B, C, H, W) to images of the same shape; each channel has a scale and a bias."""
         scale, bias = (
             self.param(*each, images.shape[1:2], images.dtype) for each in (("scale", ones), ("bias", zeros))
         )
@@ -225,7 +227,7 @@ class GroupNorm(nn.Module):
 
 
 class Unit(nn.Module):
-    """A residual unit: normalised and activated first, then narrow, 3 by 3, and wide again."""
+    """A pre-activation residual unit: normalisation and activation, then narrow, 3 by 3 and wide convolutions."""
 
     inputs: int
     width: int
@@ -233,7 +235,7 @@ class Unit(nn.Module):
     groups: int
 
     def setup(self) -> None:
-        """Three convolutions, and one for the residual where its shape must change."""
+        """Creates three convolutions, and a projection for the residual if its shape changes."""
         outputs = 4 * self.width
         self.norm = GroupNorm(self.groups)
         self.convolved = nn.Sequential(
@@ -251,14 +253,14 @@ class Unit(nn.Module):
         self.projection = Standardised(outputs, 1, self.stride) if changes else None
 
     def __call__(self, images: Array) -> Array:
-        """Maps (B, inputs, H, W) to (B, 4 * width, H', W'); a projection takes what is activated already."""
+        """Maps (B, inputs, H, W) to (B, 4 * width, H', W'); a projection reads the activated input."""
         activated = nn.relu(self.norm(images))
         residual = images if self.projection is None else self.projection(activated)
         return residual + self.convolved(activated)
 
 
 def average(images: Array) -> Array:
-    """The mean of each channel's pixels, (B, C) of images (B, C, H, W)."""
+    """Averages each channel's pixels: (B, C, H, W) to (B, C)."""
     return images.mean(axis=(2, 3))
 
 

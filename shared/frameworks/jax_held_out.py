@@ -1,4 +1,4 @@
-"""Measures a JAX twin on held-out rows, without a trace in its state. `torch_held_out.py` is the same for PyTorch."""
+"""Measures a JAX twin on held-out rows, without changing its state. `torch_held_out.py` is the same for PyTorch."""
 
 import sys
 from functools import cache
@@ -24,22 +24,22 @@ from shared.frameworks.jax_side import mean_metrics
 
 
 class Measures:
-    """From a state to its losses on held-out rows, and to what it says of the actions there.
+    """Maps a train state to its losses on held-out rows, and to its values and likelihoods of the actions there.
 
-    The losses are what the next few updates would report on batches of these rows.
+    The losses are those that the next few updates would report for batches of these rows.
     """
 
     def __init__(self, rows: Any) -> None:
-        """Takes the rows, a named tuple of columns, to the device."""
+        """Moves the rows, a named tuple of columns, to the device."""
         self._rows, self._packed = rows, to_device(rows)
 
     def __call__(self, state: Any) -> dict[str, float]:
-        """By name."""
+        """All measurements, by name."""
         module = sys.modules[type(state).__module__]
         return self.losses(module, state) | self.of_actions(module, state)
 
     def of_actions(self, module: ModuleType, state: Any) -> dict[str, float]:
-        """The mean value of the data's actions, and their mean log-likelihood; what the twin has of both."""
+        """The mean value of the data's actions, and their mean log-likelihood, if the twin has them."""
         parts = []
         for indices in spread(len(self._packed)):
             found, actions = jax.device_get(_outputs(module)(state, self._packed, indices))
@@ -47,7 +47,7 @@ class Measures:
         return averaged(parts)
 
     def losses(self, module: ModuleType, state: Any) -> dict[str, float]:
-        """By the twin's own names; nothing of an algorithm whose batches are more than rows."""
+        """The losses under the twin's own names; empty for algorithms whose batches are more than rows."""
         known = {"key": jax.random.key(0), "step": 0, "hp": state.hp, "dataset_size": len(self._packed)}
         if not is_measured(module, state.update, self._rows, known):
             return {}
@@ -60,7 +60,7 @@ class Measures:
 
 @cache
 def _outputs(module: ModuleType) -> Any:
-    """What the networks say of rows, compiled; returns the rows' actions too."""
+    """A compiled function that returns the networks' outputs for some rows, and the rows' actions."""
 
     def found(state: Any, rows: PackedDataset, indices: Array) -> tuple[Outputs, Array]:
         chosen = take(rows, indices)
@@ -71,7 +71,7 @@ def _outputs(module: ModuleType) -> Any:
 
 @cache
 def _program(module: ModuleType) -> Any:
-    """An update on held-out rows, compiled; nothing of the state is used up."""
+    """A compiled update on held-out rows; it does not donate the state."""
 
     def update(state: Any, rows: PackedDataset, step: Array, sizes: tuple[tuple[str, Any], ...]) -> Any:
         known = {"key": jax.random.key(0), "step": step, "hp": state.hp, "dataset_size": len(rows)}

@@ -1,4 +1,4 @@
-"""PyTorch's layers, initialisers and corner cases in JAX, and a network that carries its weights."""
+"""PyTorch's layers, initialisers and corner cases in JAX, and a network that contains its weights."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeGuard
@@ -14,7 +14,7 @@ Params = Mapping[str, Any]
 
 
 def torch_bias(fan_in: int) -> Callable[..., Array]:
-    """PyTorch's default for a bias: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), with its layer's fan-in."""
+    """PyTorch's default initialiser for a bias: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), with its layer's fan-in."""
 
     def init(key: Array, shape: Sequence[int], dtype: Any = None) -> Array:
         return jax.random.uniform(key, shape, dtype, -(fan_in**-0.5), fan_in**-0.5)
@@ -30,7 +30,8 @@ def xavier_uniform(gain: float) -> Initializer:
 def linear(inputs: Array, kernel: Array, bias: Array) -> Array:
     """Maps (..., in) to (..., out) by a kernel (in, out) and a bias (out,).
 
-    All leading axes are one in the product: on a CPU, XLA multiplies matrices faster than arrays of three axes.
+    Leading axes are flattened for the product, because on CPUs XLA multiplies matrices faster than arrays of three
+    axes.
     """
     rows = inputs.reshape(-1, inputs.shape[-1])
     return (rows @ kernel).reshape(*inputs.shape[:-1], kernel.shape[-1]) + bias
@@ -39,7 +40,7 @@ def linear(inputs: Array, kernel: Array, bias: Array) -> Array:
 class Linear(nn.Module):
     """`torch.nn.Linear` with PyTorch's initialisation; the kernel is (in, out), PyTorch's weight transposed.
 
-    `bias_init=None` is PyTorch's default, which needs the fan-in that flax does not tell a bias.
+    `bias_init=None` is PyTorch's default, which depends on the fan-in; flax does not pass this to a bias initialiser.
     """
 
     features: int
@@ -57,9 +58,9 @@ class Linear(nn.Module):
 
 
 class ImplicitQuantiles(nn.Module):
-    """Quantiles of each action's return at any fraction: the fraction's cosines weigh the features of the state.
+    """Quantiles of each action's return at any fraction: a fraction's cosines weigh the features of the state.
 
-    The cosines begin with the first, as in d3rlpy. The paper has the zeroth too, which is a bias.
+    The cosines start at frequency 1, as in d3rlpy. The paper's also include frequency 0, which acts as a bias.
 
     Dabney et al., Implicit Quantile Networks for Distributional Reinforcement Learning, 2018,
     https://arxiv.org/abs/1806.06923
@@ -68,12 +69,12 @@ class ImplicitQuantiles(nn.Module):
     hidden: nn.Module
     action_dim: int
     embed_size: int
-    # Fractions where none are given
+    # Number of fractions if none are given
     n_greedy: int
 
     @nn.compact
     def __call__(self, observations: Array, fractions: Array | None = None) -> Array:
-        """The quantiles (B, A, K) in observations (B, S) at fractions (B, K), or at even ones from 0 to 1."""
+        """The quantiles (B, A, K) in observations (B, S) at fractions (B, K), by default at even ones from 0 to 1."""
         features = self.hidden(observations)
         if fractions is None:
             fractions = jnp.linspace(0.0, 1.0, self.n_greedy, dtype=features.dtype)
@@ -84,7 +85,7 @@ class ImplicitQuantiles(nn.Module):
 
 
 class Scalar(nn.Module):
-    """A single trained number."""
+    """A single trainable number."""
 
     value: float
 
@@ -111,7 +112,7 @@ class Network(struct.PyTreeNode):
 
 
 def pick(actions: Array, chosen: Array) -> Array:
-    """Of the actions (B, n, A) in each row the one at the place (B,) that is chosen, (B, A)."""
+    """Selects in each row of the actions (B, n, A) the one at index `chosen` (B,); returns (B, A)."""
     return jnp.take_along_axis(actions, chosen[:, None, None], axis=1).squeeze(1)
 
 
@@ -119,12 +120,12 @@ def pick(actions: Array, chosen: Array) -> Array:
 
 
 def is_key(dropout: Any) -> TypeGuard[Array]:
-    """Whether noise carries a random key in place of what is drawn from it."""
+    """Whether noise contains a random key instead of the numbers drawn from it."""
     return isinstance(dropout, Array) and jnp.issubdtype(dropout.dtype, jax.dtypes.prng_key)
 
 
 def dropout_mask(key: Array, rate: float, shape: Sequence[int]) -> Array:
-    """A mask to multiply by: 0 at the rate given, else 1 / (1 - rate)."""
+    """A mask to multiply by: 0 with probability `rate`, else 1 / (1 - rate)."""
     return jax.random.bernoulli(key, 1.0 - rate, shape) / (1.0 - rate)
 
 
@@ -132,7 +133,7 @@ def dropout_mask(key: Array, rate: float, shape: Sequence[int]) -> Array:
 
 
 def clamp(inputs: Array, low: float, high: float) -> Array:
-    """`torch.clamp`: its gradient is 1 at the bounds too, where `jnp.clip` has one half."""
+    """`torch.clamp`: its gradient is 1 even at the bounds, whereas `jnp.clip`'s is one half."""
     return jnp.where(inputs < low, low, jnp.where(inputs > high, high, inputs))
 
 

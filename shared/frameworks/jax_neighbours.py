@@ -1,4 +1,4 @@
-"""The nearest of a dataset's rows, in JAX. `shared/frameworks/torch_neighbours.py` holds the same names for PyTorch."""
+"""Nearest-neighbour search among a dataset's rows, in JAX; `torch_neighbours.py` has the same names for PyTorch."""
 
 import hashlib
 from typing import Self
@@ -13,12 +13,12 @@ from scipy.spatial import KDTree
 
 from shared.frameworks.neighbours import search_on
 
-# Rows whose distances to all keys are held at once
+# Rows whose distances to all keys are in memory at once
 _BLOCK = 16384
 
 
 class _Rows:
-    """A k-d tree that is equal to another of the same rows, so that a program compiled for one serves the other."""
+    """A k-d tree that equals any other tree of the same rows, so that both can share a compiled program."""
 
     def __init__(self, rows: np.ndarray) -> None:
         self.tree = KDTree(rows, balanced_tree=False)
@@ -38,11 +38,11 @@ class Tree(struct.PyTreeNode):
 
     @classmethod
     def create(cls, rows: Array) -> Self:
-        """Takes the rows (N, D)."""
+        """Builds the tree from rows (N, D)."""
         return cls(_Rows(np.asarray(rows)))
 
     def nearest(self, keys: Array) -> Array:
-        """The number of the row that is nearest to each of the keys (B, D), (B,)."""
+        """The indices (B,) of the rows that are nearest to the keys (B, D)."""
 
         def search(keys: Array) -> np.ndarray:
             _, indices = self.rows.tree.query(np.asarray(keys), workers=-1)
@@ -53,20 +53,21 @@ class Tree(struct.PyTreeNode):
 
 
 class BruteForce(struct.PyTreeNode):
-    """The distances to all rows, by matrix products on the device.
+    """Computes the distances to all rows, by matrix products on the device.
 
-    Each is |x|^2 - 2 k.x of rows around their mean. If two distances differ by
-    rounding only, either row may win.
+    A distance is |x|^2 - 2 k.x, for rows around their mean. If two distances differ only by rounding, either row may
+    win.
     """
 
     mean: Array
-    # (blocks, rows of a block, D) and (blocks, rows of a block); the last block is filled up with rows at no distance
+    # (blocks, rows of a block, D) and (blocks, rows of a block); the last block is padded with rows at infinite
+    # distance
     rows: Array
     squares: Array
 
     @classmethod
     def create(cls, rows: Array) -> Self:
-        """Takes the rows (N, D)."""
+        """Prepares the rows (N, D)."""
         mean = rows.mean(axis=0)
         block, centred = min(_BLOCK, len(rows)), rows - mean
         missing = -len(rows) % block
@@ -75,7 +76,7 @@ class BruteForce(struct.PyTreeNode):
         return cls(mean, centred.reshape(-1, block, rows.shape[1]), squares.reshape(-1, block))
 
     def nearest(self, keys: Array) -> Array:
-        """The number of the row that is nearest to each of the keys (B, D), (B,)."""
+        """The indices (B,) of the rows that are nearest to the keys (B, D)."""
         keys = keys - self.mean
 
         def in_block(block: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -89,6 +90,6 @@ class BruteForce(struct.PyTreeNode):
 
 
 def search_among(rows: Array, how: str) -> Tree | BruteForce:
-    """The search among rows (N, D): by `tree`, by `brute` force, or by the faster on their device: `auto`."""
+    """A search among rows (N, D) by `tree`, by `brute` force, or by the faster of both on their device, `auto`."""
     (device,) = rows.devices()
     return Tree.create(rows) if search_on(device.platform, how) == "tree" else BruteForce.create(rows)

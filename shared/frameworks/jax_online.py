@@ -1,17 +1,17 @@
 """The online phase of the JAX twins of `finetune/`: one compiled call for each step in the environment.
 
-`shared/frameworks/torch_ring.py` says what a twin of this family provides and calls in both frameworks. In JAX these
-come on top, all of them in the twin's file:
+`shared/frameworks/torch_ring.py` lists what a twin of this family provides and calls in both frameworks. In JAX the
+twin's file also has these:
 
-- `train_interval(state, key, dataset, start, num_updates, size, ...)` is the offline phase's scan. Batches come from
-  the first `size` rows, a number that is traced: the experience grows, the program stays.
-- `next_action(state, key, step, observation)`, compiled, is the action (1, A) of the step of this number.
-- `train_online(state, key, ring, start, rows, observation, ...)` is compiled, with state and ring donated. It stores
-  the rows (n, W) that the environment gave, and makes the updates `start + 1` to `start + n`. Then it acts on where the
-  environment now stands. It returns `(state, ring, action, history)`.
+- `train_interval(state, key, dataset, start, num_updates, size, ...)` is the scan of the offline phase. Batches come
+  from the first `size` rows. This number is traced, so the replay buffer can grow without another compilation.
+- `next_action(state, key, step, observation)`, compiled, returns the action (1, A) of the step of this number.
+- `train_online(state, key, ring, start, rows, observation, ...)` is compiled, and donates state and ring. It stores the
+  rows (n, W) from the environment, makes the updates `start + 1` to `start + n`, and then acts on the current
+  observation. It returns `(state, ring, action, history)`.
 
-`Online.play` calls them for an interval between two evaluations. Nothing of state or ring leaves the device meanwhile.
-Each interval begins with `next_action`, so that a run which is resumed there computes the same bits.
+`Online.play` calls them for an interval between two evaluations. State and ring stay on the device meanwhile. Each
+interval begins with `next_action`, so that a run that is resumed there computes the same bits.
 """
 
 from collections import defaultdict
@@ -33,23 +33,23 @@ from shared.heap import keep_freed_memory, share_one_heap
 from shared.runs import seeds
 from shared.runs.run import Run
 
-# Calls whose metrics wait on the device; they are fetched together.
+# Calls whose metrics are collected on the device before they are fetched together
 _WAITING = 256
 
 _push = jax.jit(push, donate_argnames="ring")
 
-# Whoever goes online imports this module before JAX has any thread. Nobody else may: where threads share a heap, they
-# wait for each other, and a scan of many updates takes longer.
+# This must happen before JAX starts threads, so online code imports this module early. Other code must not import it,
+# because threads that share a heap wait for each other, which slows down a scan of many updates.
 share_one_heap()
 
 
 def room(config: Any, rows: int) -> int:
-    """How many rows a ring needs that begins with so many: no more than the run ever stores, nor than `buffer_size`."""
+    """The capacity of a ring that starts with `rows` rows: as many as the run will store, at most `buffer_size`."""
     return min(config.buffer_size, rows + config.online_iterations)
 
 
 class Online:
-    """Plays the online phase of a JAX twin; several seeds step one after the other and update in one program."""
+    """Runs the online phase of a JAX twin; several seeds act in turn and update in one program."""
 
     def __init__(
         self,
@@ -63,19 +63,19 @@ class Online:
         statics: Callable[[int, int], Sequence[Any]] = lambda start, updates: (),
         shared: Sequence[Any] = (),
     ) -> None:
-        """Plays nothing yet.
+        """Stores the arguments; `play` runs the phase.
 
         Args:
-            run: May be asked to end.
+            run: The run, which may be asked to stop.
             config: A `FinetuneConfig`.
-            experience: The environment, and what was lived through in it.
-            key: Of the seed's draws.
-            next_action: The twin's.
-            train_online: The twin's.
-            as_rows: From transitions to the kind of row that the ring holds.
-            statics: From the updates before a call and their number in it to what `train_online` takes last, known
-                when it is compiled.
-            shared: What it takes before those, arrays that all seeds share: a dataset beside the ring, say.
+            experience: The environment, and the transitions collected in it.
+            key: The key of the seed's draws.
+            next_action: The twin's function.
+            train_online: The twin's function.
+            as_rows: Converts transitions to the ring's kind of rows.
+            statics: Maps the updates before a call and the updates in it to the last arguments of `train_online`, which
+                are static.
+            shared: The arguments before these: arrays that all seeds share, such as a dataset in addition to the ring.
         """
         self._config, self._experience, self._key = config, experience, key
         self._next_action, self._train, self._as_rows = next_action, train_online, as_rows
@@ -85,7 +85,7 @@ class Online:
         keep_freed_memory()
 
     def begin(self, dataset: PackedDataset, keeps_dataset: bool = True) -> None:
-        """Makes the ring, once, of the dataset and of what a resumed run had lived through; later calls do nothing."""
+        """Creates the ring from the dataset and a resumed run's transitions; further calls do nothing."""
         if self._ring is None:
             ring = Ring.create(dataset, room(self._config, len(dataset) if keeps_dataset else 0), keeps_dataset)
             if self._experience.size:
@@ -94,10 +94,10 @@ class Online:
             self._metrics = _Means(self._run.unfinished if self._run.step > self._config.switch else None)
 
     def play(self, state: Any, start: int, end: int) -> tuple[Any, int]:
-        """The environment steps and updates `start + 1` to `end`, or fewer, if the run is asked to end meanwhile.
+        """Makes the environment steps and updates `start + 1` to `end`, or fewer if the run should stop.
 
         Returns:
-            The state, and how far it has come.
+            The state, and the number of updates done.
         """
         assert self._ring is not None, "begin comes first"
         per_call = self._config.updates_per_call
@@ -121,12 +121,12 @@ class Online:
         return state, end
 
     def means(self) -> dict[str, float]:
-        """Of each metric since the last evaluation, over the updates that reported it; the next interval has none."""
+        """Returns the mean of each metric over the updates that reported it, and starts a new interval."""
         metrics, self._metrics = self._metrics, _Means()
         return metrics.means()
 
     def content(self) -> dict[str, dict[str, float]]:
-        """For the checkpoint of a run that is stopped here: what `means` is made of."""
+        """The sums behind `means`, for the checkpoint of a run that is stopped in an interval."""
         return self._metrics.content()
 
     def _observation(self) -> np.ndarray:
@@ -136,13 +136,13 @@ class Online:
         return self._next_action(state, self._key, step, self._observation())
 
     def _packed(self, first: int) -> np.ndarray:
-        """The steps from number `first` on as the ring's rows, (n, W)."""
+        """The steps from number `first` on, as rows of the ring, (n, W)."""
         columns = self._as_rows(self._experience.transitions(first))
         return np.concatenate([np.reshape(column, (len(column), -1)) for column in columns], axis=1)
 
 
 class _Alone:
-    """One seed's calls."""
+    """The calls of a single seed."""
 
     def __init__(self, train_online: Callable, state: Any, ring: Ring) -> None:
         self._train, self.state, self._ring = train_online, state, ring
@@ -155,12 +155,12 @@ class _Alone:
         return action, history
 
     def end(self, at: int) -> tuple[Any, Ring]:
-        """The state that the next interval begins with."""
+        """The state and the ring after the interval."""
         return self.state, self._ring
 
 
 class _Together:
-    """The calls of one of several seeds: states and rings stay stacked on the device from call to call."""
+    """The calls of one of several seeds: their states and rings stay stacked on the device between calls."""
 
     def __init__(self, owner: Online, state: Any, ring: Ring) -> None:
         self._owner, self._train = owner, owner._train
@@ -169,18 +169,18 @@ class _Together:
 
     @property
     def state(self) -> Any:
-        """A copy of the seed's own."""
+        """A copy of this seed's state."""
         return self._stack.copy_of(self._owner)[0]
 
     def __call__(
         self, at: int, key: Array, rows: np.ndarray, observation: np.ndarray, shared: tuple, statics: tuple
     ) -> tuple[Array, Any]:
         call = partial(_call_all, self._stack, self._train, at, shared, statics)
-        # Odd orders are those of an interval's end, which comes before the next one's first call.
+        # Odd orders are for the end of an interval, which comes before the first call of the next.
         return seeds.meet(2 * at, (self._owner, key, rows, observation), call)
 
     def end(self, at: int) -> tuple[Any, Ring]:
-        """Copies of what the seed has."""
+        """Copies of this seed's state and ring."""
         return seeds.meet(2 * at - 1, self._owner, self._stack.taken_apart)
 
 
@@ -208,17 +208,17 @@ def _vmapped(
 
 
 class _Means:
-    """The means of metrics, gathered call by call: for a sum on the device each set of names would be a program."""
+    """Means of metrics, summed on the host, because sums on the device need a program for each set of names."""
 
     def __init__(self, content: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Begins with what `content` gave before a run was stopped, if it was."""
+        """Starts with the sums in a stopped run's checkpoint, if there is one."""
         self._waiting: list[Any] = []
         content = content or {"sums": {}, "counts": {}}
         self._sums: dict[str, float] = defaultdict(float, content["sums"])
         self._counts: dict[str, int] = defaultdict(int, content["counts"])
 
     def add(self, history: Sequence[Mapping[str, Array]]) -> None:
-        """Takes the metrics of a call."""
+        """Adds the metrics of a call."""
         self._waiting.append(history)
         if len(self._waiting) >= _WAITING:
             self._fetch()
@@ -232,11 +232,11 @@ class _Means:
         self._waiting.clear()
 
     def content(self) -> dict[str, dict[str, Any]]:
-        """As a checkpoint holds it."""
+        """The sums and counts, as a checkpoint stores them."""
         self._fetch()
         return {"sums": dict(self._sums), "counts": dict(self._counts)}
 
     def means(self) -> dict[str, float]:
-        """Of each metric over the updates that reported it."""
+        """The mean of each metric over the updates that reported it."""
         self._fetch()
         return {name: self._sums[name] / self._counts[name] for name in sorted(self._sums)}

@@ -1,4 +1,4 @@
-"""The parts of a JAX checkpoint, checked before a run resumes: flax would accept any array that has a place."""
+"""Checks the parts of a JAX checkpoint before a run resumes, because flax would accept arrays of any shape."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from jax import Array
 
 
 def check(restored: Any, saved: Any, state: Any) -> None:
-    """Whether a train state is one that a run could have written.
+    """Checks that a run could have written a train state.
 
     Args:
-        restored: What flax made of the checkpoint.
-        saved: What the checkpoint holds, by name.
-        state: A state of the structure, kinds and shapes that are expected.
+        restored: The state that flax restored from the checkpoint.
+        saved: The contents of the checkpoint, by name.
+        state: A state with the expected structure, dtypes and shapes.
 
     Raises:
-        ValueError: It is not; the message says what differs, and how.
+        ValueError: It could not; the message says what differs.
     """
     if unknown := _names(saved) - _names(serialization.to_state_dict(state)):
         raise ValueError(f"{min(unknown)} is unknown")
@@ -28,17 +28,17 @@ def check(restored: Any, saved: Any, state: Any) -> None:
 
 
 def _names(nested: Any) -> set[str]:
-    """The keys that lead to a state's arrays in a checkpoint; a damaged one may have numbers as keys."""
+    """The paths of a state's arrays in a checkpoint; the keys in a damaged one may be numbers."""
     return {".".join(map(str, path)) for path in traverse_util.flatten_dict(nested)}
 
 
 def _leaves(state: Any) -> dict[str, Any]:
-    """A state's arrays, by the names that lead to them."""
+    """A state's arrays, by their paths."""
     return {jax.tree_util.keystr(where).lstrip("."): leaf for where, leaf in jax.tree_util.tree_leaves_with_path(state)}
 
 
 def _misfit(leaf: Any, like: Array | None) -> str:
-    """How a leaf of a checkpoint differs from one that a run writes; empty if it does not."""
+    """Describes how a leaf of a checkpoint differs from the expected one; empty if it does not."""
     if leaf is None or like is None:
         return "is missing" if leaf is None else "is unknown"
     array = np.asarray(leaf)

@@ -1,8 +1,8 @@
-"""Rows drawn in proportion to their priorities, in JAX. `shared/frameworks/torch_priorities.py` holds the same names.
+"""Prioritised sampling of rows, in JAX. `shared/frameworks/torch_priorities.py` has the same names for PyTorch.
 
-Priorities stand in a tree of sums, one array (2L,) for L places, where L is a power of two. Place p is entry L + p.
-Entry i is the sum of its children 2i and 2i + 1, and entry 1 is the sum of all. Both frameworks add and compare in one
-order, so equal numbers find equal places. Nothing leaves the device.
+Priorities are stored in a sum tree, an array (2L,) for L places, where L is a power of two. Place p is entry L + p.
+Entry i is the sum of its children 2i and 2i + 1, and entry 1 is the sum of all. Both frameworks add and compare in the
+same order, so equal numbers find equal places. Nothing leaves the device.
 """
 
 import jax.numpy as jnp
@@ -13,12 +13,12 @@ from shared.frameworks.sum_tree import levels, places_for
 
 
 def no_priorities(capacity: int) -> Array:
-    """A tree with so many places at least, all of priority 0."""
+    """A tree with at least this many places, all of priority 0."""
     return jnp.zeros(2 * places_for(capacity))
 
 
 def write(tree: Array, places: Array, values: Array) -> Array:
-    """The tree with these priorities (n,) at the places (n,). Every sum above them is taken anew from its children."""
+    """Sets the priorities (n,) of the places (n,); every sum above them is recomputed from its children."""
     nodes = len(tree) // 2 + places
     tree = tree.at[nodes].set(values)
     for _ in range(levels(tree)):
@@ -28,7 +28,7 @@ def write(tree: Array, places: Array, values: Array) -> Array:
 
 
 def fill(tree: Array, number: int, value: float) -> Array:
-    """The tree whose first `number` places have this priority, and all others none."""
+    """Gives the first `number` places this priority, and all others 0."""
     sums = where(jnp.arange(len(tree) // 2) < number, value, 0.0).astype(tree.dtype)
     levels = [sums]
     while len(levels[0]) > 1:
@@ -37,11 +37,11 @@ def fill(tree: Array, number: int, value: float) -> Array:
 
 
 def find(tree: Array, uniform: Array) -> Array:
-    """The places (n,) that numbers (n,) in [0, 1) lead to: each in proportion to its priority.
+    """Maps numbers (n,) in [0, 1) to places (n,), each found in proportion to its priority.
 
-    A place of priority 0 is never found, whatever the rounding, if another has one. The walk goes right only where the
-    right child is positive. It goes left where the right child is 0, or where a number that is not negative lies below
-    the left child. So from an entry that is positive it always goes to one that is positive.
+    A place of priority 0 is never found if another is positive, even with rounding errors. The search only goes right
+    if the right child is positive. It goes left if the right child is 0, or if the number, which is not negative, is
+    below the left child. In both cases a positive entry leads to a positive entry.
     """
     nodes, mass = jnp.ones_like(uniform, dtype=jnp.int32), uniform * tree[1]
     for _ in range(levels(tree)):

@@ -1,7 +1,7 @@
-"""Whose matrix products a compiled program uses on a CPU.
+"""The choice of the library for matrix products in a compiled program on a CPU.
 
-jaxlib 0.10 hands some products to the library YNNPACK and the rest to Eigen. Twins whose updates are mostly large
-products ask for Eigen's alone, since they are faster. `python -m benchmarks.tricks` shows by how much.
+jaxlib 0.10 uses YNNPACK for some products and Eigen for the others. Twins whose updates mostly consist of large
+products choose Eigen for all, which is faster. `python -m benchmarks.tricks` shows by how much.
 """
 
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from typing import Any
 
 import jax
 
-# The option of XLA by which no product goes to YNNPACK
+# The option of XLA with which YNNPACK gets no products
 NONE_FOR_YNNPACK = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
 @cache
 def eigen_alone() -> dict[str, str] | None:
-    """`NONE_FOR_YNNPACK`; None for a jaxlib that has no such option."""
+    """`NONE_FOR_YNNPACK`, or None if this jaxlib lacks the option."""
     program: Any = jax.jit(lambda: 0, compiler_options=NONE_FOR_YNNPACK)
     try:
         program.lower().compile()
@@ -28,12 +28,12 @@ def eigen_alone() -> dict[str, str] | None:
 class EigenProgram:
     """`jax.jit`, with Eigen's matrix products on a CPU.
 
-    XLA's options belong to a program as a whole. As a part of another program, such as that of several seeds, this is
-    `jax.jit` and no more.
+    XLA's options apply to whole programs. Inside another program, such as that of several seeds, this is a plain
+    `jax.jit`.
 
     Args:
-        function: What is compiled.
-        how: `static_argnames` and the like, for `jax.jit`.
+        function: The function to compile.
+        how: Keyword arguments of `jax.jit`, such as `static_argnames`.
     """
 
     def __init__(self, function: Callable[..., Any], **how: Any) -> None:
@@ -43,7 +43,7 @@ class EigenProgram:
 
     @cached_property
     def whole(self) -> Any:
-        """The compiled program, where it is no part of another."""
+        """The compiled program, for calls that are not part of another program."""
         return jax.jit(self._function, compiler_options=eigen_alone(), **self._how)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -52,9 +52,9 @@ class EigenProgram:
         return (self._part if is_part else self.whole)(*args, **kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """As the same method of a `jax.jit`: the whole program, lowered."""
+        """Lowers the whole program, like a `jax.jit`'s method of the same name."""
         return self.whole.lower(*args, **kwargs)
 
     def _cache_size(self) -> int:
-        """As the same method of a `jax.jit`: how many programs were compiled, parts of others left out."""
+        """The number of compiled whole programs, like a `jax.jit`'s method of the same name."""
         return int(self.whole._cache_size())

@@ -1,6 +1,6 @@
-"""A ring of rows on the device, and batches of it: experience that grows, synthetic rows of a learnt model.
+"""A ring buffer of rows on the device, for online experience or for a model's synthetic rows, and batches from it.
 
-`shared/frameworks/torch_ring.py` holds the same in PyTorch.
+`shared/frameworks/torch_ring.py` has the same names for PyTorch.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ from shared.runs.facts import stored_rows
 
 
 class Ring(PackedDataset):
-    """Transitions on the device. When it is full, the oldest are overwritten, beginning with the dataset's.
+    """A replay buffer on the device. When it is full, new rows overwrite the oldest, beginning with the dataset's.
 
     Attributes:
-        size: Rows that are there, (); those beyond hold nothing.
-        pointer: Where the next row goes, ().
+        size: Number of rows stored, (); rows from `size` on are unused.
+        pointer: Position of the next row, ().
     """
 
     size: Array
@@ -29,7 +29,7 @@ class Ring(PackedDataset):
 
     @classmethod
     def create(cls, dataset: PackedDataset, capacity: int, keeps_dataset: bool = True) -> Self:
-        """Begins with the dataset, or empty; one's `capacity` is N rows or more where the dataset is kept."""
+        """Creates a ring that starts with the dataset, whose N rows must fit into `capacity`, or an empty one."""
         rows = jnp.zeros((capacity, dataset.rows.shape[1]), dataset.rows.dtype)
         kept = len(dataset) if keeps_dataset else 0
         if kept:
@@ -39,14 +39,14 @@ class Ring(PackedDataset):
         return cls(rows=rows, size=size, pointer=pointer, **facts)
 
     def content(self) -> dict[str, Any]:
-        """The contents for a checkpoint: the rows so far, (size, W), and the place of the next one."""
+        """The contents for a checkpoint: the rows so far, (size, W), and the position of the next one."""
         return {"rows": np.asarray(self.rows[: int(self.size)]), "pointer": int(self.pointer)}
 
     def refilled(self, path: str, content: Mapping[str, Any]) -> Self:
-        """The ring with what a checkpoint holds under `synthetic`.
+        """Returns the ring with the rows that a checkpoint stores under `synthetic`.
 
         Raises:
-            InputError: It holds nothing like that, or does not fit.
+            InputError: The entry is missing, or does not fit.
         """
         capacity, width = self.rows.shape
         rows, pointer = stored_rows(content.get("synthetic"), capacity, width, path)
@@ -62,11 +62,11 @@ def _in_front(rows: Array, first: Array) -> Array:
 
 
 def push(ring: Ring, rows: Array) -> Ring:
-    """The ring with rows (n, W) stored, the oldest first."""
+    """Stores rows (n, W), the oldest first."""
     capacity = len(ring)
 
     def store(ring: Ring, row: Array) -> tuple[Ring, None]:
-        # One at a time, so that a slice never lies across the end, where XLA would move it.
+        # One row at a time, so that no slice extends beyond the end, where XLA would move it
         place = ring.pointer, jnp.zeros_like(ring.pointer)
         stored = jax.lax.dynamic_update_slice(ring.rows, row[None].astype(ring.rows.dtype), place)
         size, pointer = jnp.minimum(ring.size + 1, capacity), (ring.pointer + 1) % capacity
@@ -76,9 +76,9 @@ def push(ring: Ring, rows: Array) -> Ring:
 
 
 def push_kept(ring: Ring, columns: Any, kept: Array) -> Ring:
-    """The ring with those rows of columns (h, n, ...) stored that are kept, (h, n), one step's after the other's.
+    """Stores those rows of columns (h, n, ...) that are `kept`, (h, n), step by step.
 
-    They are no more than its capacity. What is not kept is sent beyond the end, where XLA drops it.
+    The number of kept rows must not exceed the capacity. The others get a place beyond the end, where XLA drops them.
     """
     capacity, kept = len(ring), kept.ravel()
     rows = jnp.concatenate([column.reshape(len(kept), -1) for column in columns], axis=1)
@@ -97,13 +97,13 @@ class Sources(NamedTuple):
 
 
 def take_both(dataset: PackedDataset, ring: Ring, indices: Array, offline: int) -> Any:
-    """A batch of two buffers: `offline` of the indices (B,) are rows of the dataset; later ones continue its count."""
+    """A batch from two buffers: the first `offline` indices (B,) are dataset rows; later ones continue their count."""
     parts = take(dataset, indices[:offline]), take(ring, indices[offline:] - len(dataset))
     return dataset.kind(*(jnp.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def take_either(dataset: PackedDataset, ring: Ring, indices: Array) -> Any:
-    """A batch of two buffers in any order: indices (B,) below the dataset's size are of it, others count on from it."""
+    """A batch from two buffers in any order: indices (B,) from the dataset's size on are rows of the ring."""
     size = len(dataset)
     old, new = take(dataset, jnp.minimum(indices, size - 1)), take(ring, jnp.maximum(indices - size, 0))
 

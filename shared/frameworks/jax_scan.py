@@ -1,4 +1,4 @@
-"""Many updates as one program: their noise is drawn in chunks ahead of the loop, which is a `jax.lax.scan`."""
+"""Many updates as one program: a `jax.lax.scan`, whose noise is drawn in chunks ahead of the loop."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,29 +23,29 @@ def scan_updates(
     chunk: int | None = 100,
     unroll: int = 1,
 ) -> tuple[State, list[Metrics]]:
-    """The updates `start + 1` to `start + num_updates`, to be compiled as a part of `train_interval`.
+    """Makes the updates `start + 1` to `start + num_updates`; to be compiled as a part of `train_interval`.
 
-    The scan walks over blocks of `period` updates, each with a place of its own in the compiled program. So what
-    happens in every second update only, say, needs no branch. Updates that fill no block follow behind the scan.
+    The scan iterates over blocks of `period` updates, each with its own place in the compiled program. Therefore work
+    that is only done in every second update, for example, needs no branch. Updates outside of complete blocks follow
+    the scan.
 
     Args:
-        update: From a state, an update's draw and its place to the state after it and its metrics. The place is the
-            number of updates in the block before it.
-        draw: From an update's number, counted from 0, to whatever it draws: arrays whose shapes are always the same.
+        update: Maps a state, an update's draws and its place in the block, from 0, to the next state and its metrics.
+        draw: Maps an update's number, from 0, to its draws: arrays whose shapes are always the same.
         state: The train state.
         start: The number of the first update.
-        num_updates: How many; known when the program is compiled.
-        period: The updates of a block; None where all updates are alike, which then have the place 0.
-        chunk: Blocks, or updates that are alike, whose noise is drawn at once and held in memory; None for all. By
-            default enough to leave the draws outside the loop, few enough to fit into any memory.
-        unroll: As many of them in one pass of the compiled loop.
+        num_updates: The number of updates; static.
+        period: The updates in a block; None if all updates are the same, with place 0.
+        chunk: The number of blocks, or of updates without a period, whose noise is drawn at once and kept in memory;
+            None for all. The default keeps the draws out of the loop, and needs little memory.
+        unroll: The number of these per iteration of the compiled loop.
 
     Returns:
-        The state after all, and the metrics. The metrics are a mapping for each place, its values stacked over blocks,
-        and one for each update that filled no block.
+        The last state, and the metrics: a mapping for each place, with values stacked over blocks, and one for each
+        update outside of complete blocks.
     """
 
-    # Each body is one function, whatever the chunk, so that it is traced once.
+    # Each body is a single function, whatever the chunk, so that it is traced once.
     def alone(state: State, draws: Any) -> tuple[State, Metrics]:
         return update(state, draws, 0)
 

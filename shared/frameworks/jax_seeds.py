@@ -1,4 +1,4 @@
-"""Several seeds as one XLA program: an interval of updates under `vmap`, spread over the devices that there are."""
+"""Several seeds as one XLA program: an interval of updates under `vmap`, spread over the available devices."""
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -19,19 +19,19 @@ _AXIS = "seeds"
 def train_together(
     interval: Interval, state: Any, key: Array, dataset: Any, start: int, *static: Any, own: Sequence[str] = ()
 ) -> tuple[Any, Any]:
-    """`interval(state, key, dataset, start, *static)`, in one program with the other seeds where there are any.
+    """Computes `interval(state, key, dataset, start, *static)`, in one program with the other seeds if there are any.
 
-    Each seed keeps its own weights and key, so it draws to the bit what it draws alone. Its parameters differ by
-    rounding only: a batched product may add in another order.
+    Each seed keeps its own weights and key, so its draws are the same to the bit as when it runs alone. Its parameters
+    only differ by rounding, because a batched product may add in another order.
 
     Args:
         interval: An algorithm's `train_interval`.
-        state: The seed's train state; used up.
-        key: The seed's.
-        dataset: A pytree that all seeds share: a `PackedDataset`, or what is made of one.
-        start: The updates before the interval.
-        static: The number of updates, and whatever else is known when the program is compiled.
-        own: Fields of the dataset, a named tuple then, of which each seed has its own.
+        state: The seed's train state; donated.
+        key: The seed's key.
+        dataset: A pytree that all seeds share: a `PackedDataset`, or one that contains it.
+        start: The number of updates before the interval.
+        static: The static arguments: the number of updates, and any others.
+        own: Fields of the dataset, then a named tuple, that differ between seeds.
 
     Returns:
         The state after the interval, and its history.
@@ -51,7 +51,7 @@ def _train_all(
         states, keys, own = jax.device_put(_stacked(parts), NamedSharding(mesh, PartitionSpec(_AXIS)))
         if own:
             dataset = dataset._replace(**dict.fromkeys(own))
-        # One copy for each size of mesh, which shrinks when a seed has failed.
+        # One copy for each mesh size; the mesh shrinks when a seed fails.
         dataset = seeds.once(mesh, lambda: jax.device_put(dataset, NamedSharding(mesh, PartitionSpec())))
         outcome = _vmapped(interval, states, keys, own, dataset, start, static)
         return _unstacked(jax.device_put(outcome, home), len(parts))
@@ -59,7 +59,7 @@ def _train_all(
 
 @cache
 def _mesh(number: int, platform: str) -> Mesh:
-    """As many devices as can share the seeds evenly."""
+    """The largest number of devices that can share the seeds evenly."""
     devices = jax.devices(platform)
     return Mesh(devices[: max(n for n in range(1, len(devices) + 1) if number % n == 0)], _AXIS)
 
@@ -85,23 +85,23 @@ def _vmapped(
 
 
 class Stack:
-    """The carry of several seeds between calls of one program: stacked, on as many devices as can share them."""
+    """The states of several seeds, stacked between calls of one program, on devices that share them evenly."""
 
     def __init__(self) -> None:
-        """Nobody's."""
+        """Starts empty."""
         self._owners: list[Any] = []
         self._own: list[Any] = []
         self._stacked: Any = None
         self._home: jax.Device | None = None
 
     def bring(self, owner: Any, tree: Any) -> None:
-        """Adds a seed's; all bring theirs before the first call of `of`."""
+        """Adds a seed's tree; all seeds add theirs before the first call of `of`."""
         self._owners.append(owner)
         self._own.append(tree)
         (self._home,) = jax.tree.leaves(tree)[0].devices()
 
     def of(self, owners: Sequence[Any]) -> Any:
-        """Stacks the trees of these seeds; the trees of seeds whose runs have failed are dropped."""
+        """Stacks the trees of these seeds, and drops those of seeds that have failed."""
         if self._stacked is None or list(owners) != self._owners:
             trees = [self.copy_of(owner) for owner in owners]
             self._owners, self._own = list(owners), []
@@ -109,24 +109,24 @@ class Stack:
         return self._stacked
 
     def placed(self, stacked: Any) -> Any:
-        """A tree with an entry for each seed on the devices that share them."""
+        """Places a tree with a leading axis of seeds on the devices that share them."""
         assert self._home is not None
         mesh = _mesh(len(self._owners), self._home.platform)
         return jax.device_put(stacked, NamedSharding(mesh, PartitionSpec(_AXIS)))
 
     def keep(self, stacked: Any) -> None:
-        """Takes over what a call has made of the trees."""
+        """Stores the stacked trees that a call returned."""
         self._stacked = stacked
 
     def copy_of(self, owner: Any) -> Any:
-        """A seed's tree."""
+        """A copy of a seed's tree."""
         index = self._owners.index(owner)
         if self._stacked is None:
             return self._own[index]
         return jax.device_put(jax.tree.map(itemgetter(index), self._stacked), self._home)
 
     def taken_apart(self, owners: Sequence[Any]) -> list[Any]:
-        """The trees of these seeds; the stack is nobody's again."""
+        """Returns the trees of these seeds, and empties the stack."""
         trees = [self.copy_of(owner) for owner in owners]
         self._owners, self._own, self._stacked = [], [], None
         return trees

@@ -1,6 +1,6 @@
-"""The plumbing of the JAX twins. `shared/frameworks/torch_side.py` holds the same names for PyTorch.
+"""Common code of the JAX twins. `shared/frameworks/torch_side.py` has the same names for PyTorch.
 
-Beyond those: the cache of compiled programs, and evaluation beside the training.
+The cache of compiled programs and the evaluation beside training only exist here.
 """
 
 import os
@@ -25,7 +25,7 @@ from shared.runs.run import Run
 T = TypeVar("T")
 # A dataclass of hyper-parameters
 H = TypeVar("H", bound=Any)
-# What a policy needs: a network, or several by name
+# The networks of a policy: one, or several by name
 Acting = Network | Mapping[str, Network]
 
 # ---- device, metrics -----------------------------------------------------------------------------------------------
@@ -35,12 +35,12 @@ _DEVICE = re.compile(r"(cpu|cuda|gpu|tpu)(?::(\d{1,4}))?")
 
 
 def resolve_device(name: str) -> jax.Device:
-    """The device that a config's `device` names: `auto` is JAX's first choice, `cuda:1` the second GPU.
+    """The device that a config's `device` names: `auto` is JAX's default, `cuda:1` the second GPU.
 
-    CORL's files say `cuda` everywhere, so a machine without a GPU says so on standard error and uses the CPU.
+    CORL's files always say `cuda`, so on a machine without a GPU this prints a line to stderr and uses the CPU.
 
     Raises:
-        InputError: JAX does not know the device, finds none of that number, or `JAX_PLATFORMS` leaves it out.
+        InputError: JAX does not know the device, has none of that number, or `JAX_PLATFORMS` excludes it.
     """
     default = default_device()
     if name == "auto":
@@ -63,10 +63,10 @@ def resolve_device(name: str) -> jax.Device:
 
 
 def default_device() -> jax.Device:
-    """JAX's first choice; whoever uses JAX first asks for it.
+    """JAX's default device; call this before any other use of JAX.
 
     Raises:
-        InputError: `JAX_PLATFORMS` names what is not here.
+        InputError: `JAX_PLATFORMS` names a platform that is not available.
     """
     try:
         return jax.devices()[0]
@@ -78,7 +78,7 @@ def default_device() -> jax.Device:
 
 
 def _devices(platform: str) -> Sequence[jax.Device]:
-    """All of this kind; none where there is no such platform."""
+    """All devices of a platform; empty if it is not available."""
     try:
         return jax.devices(platform)
     except RuntimeError:
@@ -88,7 +88,7 @@ def _devices(platform: str) -> Sequence[jax.Device]:
 def enable_compilation_cache() -> None:
     """Keeps compiled programs on disk, so that a second start of the same run does not compile again.
 
-    Small ones too: a run has some sixty, which together take seconds to compile.
+    Small programs are kept too, because a run has about sixty of them, which together take seconds to compile.
 
     The folder is `$JAX_COMPILATION_CACHE_DIR`, else `corl-twins/jax` in the user's cache folder.
     """
@@ -99,7 +99,7 @@ def enable_compilation_cache() -> None:
 
 
 def narrow(config: Any, hyperparameters: type[H]) -> H:
-    """The part of a config that an update depends on, small and hashable: another seed compiles nothing anew."""
+    """The settings that an update depends on, hashable, so that other seeds need no compilation."""
     return hyperparameters(**{field.name: getattr(config, field.name) for field in fields(hyperparameters)})
 
 
@@ -107,8 +107,8 @@ def narrow(config: Any, hyperparameters: type[H]) -> H:
 def mean_metrics(history: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     """The mean of each metric over the updates that reported it.
 
-    Each mapping's values may be scalars or, out of a scan, arrays with one entry per update. This is a program of its
-    own. As the end of the program that trains, it has slowed the scan before it on a CPU.
+    A mapping's values may be scalars or, from a scan, arrays with one entry per update. This is a separate program
+    because, at the end of the training program, it slowed down the scan before it on a CPU.
     """
     names = sorted({name for metrics in history for name in metrics})
     values = {name: jnp.concatenate([jnp.ravel(m[name]) for m in history if name in m]) for name in names}
@@ -126,15 +126,15 @@ def evaluate(
     prompt: float | None = None,
     asking: Callable[..., ContextPolicy] = lambda policy: policy,
 ) -> None:
-    """`Run.evaluate` on the CPU, beside the next interval, which may train there too: environments take one core.
+    """Calls `Run.evaluate` on the CPU, beside the next interval even if that trains there: environments use one core.
 
     Args:
-        run: Evaluates.
-        step: Updates done.
-        act: The compiled policy: from the network and whatever it sees to actions.
-        network: What acts, or several networks; the next interval may use them up.
-        prompt: The return to ask for, if the policy asks for one.
-        asking: Makes the policy out of `act` with its network given, for one that does.
+        run: The run, which evaluates.
+        step: Number of updates done.
+        act: The compiled policy, from its networks and its inputs to actions.
+        network: The policy's network, or several, which the next interval may donate.
+        prompt: The target return to prompt the policy with, if it takes one.
+        asking: Wraps `act`, with its network, into a policy that takes prompts.
     """
     device = _last_cpu()
     policy = partial(act, network) if device is None else _on(device, act, network)
@@ -142,20 +142,20 @@ def evaluate(
 
 
 def _last_cpu() -> jax.Device | None:
-    """The CPU; where XLA simulates several, the one that trains last."""
+    """The CPU device for evaluations; if XLA simulates several, the one that trains last."""
     try:
         return jax.devices("cpu")[-1]
-    except RuntimeError:  # JAX_PLATFORMS leaves it out
+    except RuntimeError:  # JAX_PLATFORMS excludes it
         return None
 
 
 def _on(device: jax.Device, act: Callable[..., Array], network: Acting) -> Callable[..., Array]:
-    """`act` with a copy of what acts, on a device, for any thread."""
+    """Binds `act` to a copy of its networks on a device, for use in any thread."""
     network = jax.device_put(network, device, may_alias=False)
     double = jax.enable_x64.value
 
     def policy(*inputs: np.ndarray) -> Array:
-        # Both are set for a thread, and a program is compiled for both.
+        # Both settings are per thread, and programs are compiled for both.
         with jax.default_device(device), jax.enable_x64(double):
             return act(network, *inputs)
 

@@ -1,4 +1,4 @@
-"""A learnt model of the environment beside a dataset: what a model-based algorithm learns from, in either framework."""
+"""The task of a model-based algorithm, in either framework: a dataset, and a learnt model of the environment."""
 
 import dataclasses
 import hashlib
@@ -25,32 +25,32 @@ from shared.runs.task import Task, load_task
 
 DYNAMICS = "model_based/dynamics"
 _SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
-# Beyond these no state and no reward is one of the environment's any more
+# The largest state or reward of a roll-out that may still come from an environment
 LARGEST = 1e6
 
 
 class LearntModel(NamedTuple):
-    """A model to roll out, by the twin of model_based/dynamics that has learnt it, and its sizes."""
+    """A dynamics model from the twin of model_based/dynamics, and its sizes."""
 
     model: Any
     sizes: ModelSizes
 
 
 def load_model_based_task(config: Any, framework: str) -> tuple[Task, LearntModel]:
-    """Loads the dataset that the config names, as it is, and the model; trains one where none is named.
+    """Loads the dataset that the config names, unchanged, and the model; trains a model if the config names none.
 
-    That one is a run of its own below `runs_path`, with the settings of the dataset's row and the same seed. A finished
-    one is taken as it is, and one that was stopped goes on.
+    That training is a separate run below `runs_path`, with the settings in the dataset's row and the same seed. If it
+    is already finished, its model is used; if it was stopped, it is resumed.
 
     Args:
         config: An `ImitationConfig` with `dynamics`, `rollout_batch_size`, `rollout_length` and `model_retain_epochs`.
         framework: `torch` or `jax`.
 
     Returns:
-        The task, whose fingerprint names the model, and the model.
+        The task, whose fingerprint includes the model's digest, and the model.
 
     Raises:
-        InputError: A setting, the dataset, the environment or the model cannot be used, or they do not fit.
+        InputError: A setting, the dataset, the environment or the model cannot be used, or they do not match.
     """
     check(config)
     for name in ("observation_scaler", "action_scaler"):
@@ -60,8 +60,8 @@ def load_model_based_task(config: Any, framework: str) -> tuple[Task, LearntMode
     if read.raw["actions"].ndim == 1:
         raise InputError(f"dataset {config.env!r} has finite actions, and a model's are vectors: set env to another")
     env_id = own_env(config.env, read.attributes, NEEDED)
-    if config.termination or not config.dynamics:  # else the model's own run has said it
-        # or one line on why there is none
+    if config.termination or not config.dynamics:  # otherwise the model's own run has checked it
+        # Raises an error that says why there is no termination
         check_termination(termination(env_id, config.termination), read.raw["observations"])
     _check_room(config, *(read.raw[name].shape[1] for name in ("observations", "actions")))
     path = check_model(Path(config.dynamics) if config.dynamics else _trained(config, framework), _SUFFIXES[framework])
@@ -83,7 +83,7 @@ def load_model_based_task(config: Any, framework: str) -> tuple[Task, LearntMode
 
 
 def _trained(config: Any, framework: str) -> Path:
-    """The folder of a run that has learnt a model for this one."""
+    """The folder of the run that has learnt the model for this config; trains it if necessary."""
     twin = load_twin(framework, DYNAMICS)
     of_data = ("env", "limits_as_terminals", "termination")
     names = (*of_data, "seed", "device", "runs_path", "wandb_mode", "tensorboard", "project")
@@ -96,14 +96,14 @@ def _trained(config: Any, framework: str) -> Path:
 
 
 def _check_room(config: Any, state_dim: int, action_dim: int) -> None:
-    """Whether this machine could hold the model's transitions."""
+    """Checks that this machine's memory can hold the model's transitions."""
     rows = config.rollout_batch_size * config.rollout_length * config.model_retain_epochs
     needed = 4 * rows * (2 * state_dim + action_dim + 2)
     check_size("rollout_batch_size", config.rollout_batch_size, needed, config.device)
 
 
 def pieces(intervals: Iterable[tuple[int, int]], every: int) -> Iterator[tuple[int, int]]:
-    """Intervals, (updates before, at the end) each, cut wherever a multiple of `every` lies within."""
+    """Splits intervals, each (updates before, updates at the end), at the multiples of `every`."""
     for start, end in intervals:
         while start < end:
             after = min(end, (start // every + 1) * every)
@@ -112,15 +112,15 @@ def pieces(intervals: Iterable[tuple[int, int]], every: int) -> Iterator[tuple[i
 
 
 def check_shares(real_ratio: float, real: int, pushed_down: int) -> None:
-    """Whether a batch has rows of the dataset, and states in which a conservative term pushes values down.
+    """Checks that a batch contains dataset rows, and states in which the conservative term lowers values.
 
     Args:
-        real_ratio: The share of a batch that is the dataset's.
-        real: The rows that it makes of a batch.
-        pushed_down: The rows in whose states values are pushed down.
+        real_ratio: The dataset's share of a batch.
+        real: The number of dataset rows in a batch.
+        pushed_down: The number of states in which values are lowered.
 
     Raises:
-        InputError: One of them has no row.
+        InputError: One of these numbers is 0.
     """
     if not real:
         raise InputError(f"real_ratio {real_ratio:g} leaves a batch no row of the dataset: set it to more")
@@ -131,10 +131,10 @@ def check_shares(real_ratio: float, real: int, pushed_down: int) -> None:
 
 
 def check_roll_outs(step: int, metrics: Mapping[str, SupportsFloat]) -> None:
-    """Whether all numbers of the model's roll-outs up to this update are such as an environment gives.
+    """Checks that the model's roll-outs up to this update stay in the range of an environment's.
 
     Raises:
-        RunError: They are not; a policy that learnt from them would be scored for nothing.
+        RunError: They do not; evaluating a policy that learnt from them would be pointless.
     """
     largest = float(metrics.get("rollout_largest", 0.0))
     if not largest <= LARGEST:

@@ -1,14 +1,14 @@
-"""Which search for the nearest rows is the fast one, in either framework."""
+"""The choice of the faster nearest-neighbour search, in either framework."""
 
 
 def search_on(platform: str, how: str) -> str:
-    """How rows on a device are searched: by a k-d tree on the host, or by brute force on the device.
+    """Chooses how to search rows on a device: by a k-d tree on the host, or by brute force on the device.
 
-    The page on PRDC has the times behind `auto`.
+    The page on PRDC has the measurements for `auto`.
 
     Args:
         platform: Kind of device, such as `cpu`, `cuda` or `gpu`.
-        how: `tree`, `brute`, or `auto` for the one that is faster there.
+        how: `tree`, `brute`, or `auto` for the faster one on this kind of device.
 
     Returns:
         `tree` or `brute`.

@@ -32,7 +32,7 @@ def spellings(part: str) -> list[str]:
 
 
 def spelling_of(part: str, names: Container[str], parts: Collection[str]) -> str:
-    """The name under which a collection of names has a part, which defaults to the part's own name.
+    """The name under which a collection of names lists a part; defaults to the part's own name.
 
     If a spelling is itself the name of another part, it means that part: BEAR's `log_alpha` is not its temperature.
 

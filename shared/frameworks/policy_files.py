@@ -1,7 +1,7 @@
-"""A policy as one file that needs none of this project: ONNX, TorchScript, or NumPy's arrays with a recipe.
+"""Exports a policy to one file that works without this project: ONNX, TorchScript, or NumPy arrays with a recipe.
 
-Whatever the format, the observation goes in as the environment gives it, and the action comes out as the environment
-takes it. The normalisation of states and the scaling of actions are inside.
+In all formats, the input is the environment's observation, and the output is the environment's action. The file
+includes the normalisation of states and the scaling of actions.
 """
 
 import io
@@ -25,12 +25,12 @@ Metadata = Mapping[str, Any]
 
 
 class PortablePolicy(nn.Module):
-    """From observations (E, S) of E episodes to actions (E, A), float32.
+    """Maps observations (E, S) of E episodes to actions (E, A), float32.
 
     Attributes:
-        output: What the result is called in files.
+        output: The name of the result in files.
         scales: Whether the network's actions are in other units than the environment's.
-        clips: Whether its actions are kept within their box at last, since they are stretched to it with rounding.
+        clips: Whether actions are clipped to their box, because scaling them may round beyond it.
     """
 
     output = "actions"
@@ -43,18 +43,18 @@ class PortablePolicy(nn.Module):
         std: np.ndarray,
         units: ActionUnits = NEUTRAL,
     ) -> None:
-        """Takes the network as it is.
+        """Wraps a network without changing it.
 
         Args:
-            policy: The twin's function of that name, from the network and normalised observations to actions.
-            network: What it calls the actor, of a sequence model the model.
+            policy: The twin's function `policy`, from the network and normalised observations to actions.
+            network: The actor, or a sequence model.
             mean: (S,).
             std: (S,).
-            units: From the policy's actions to the environment's.
+            units: Converts the policy's actions to the environment's.
         """
         super().__init__()
         self._policy, self.network = policy, network
-        # In double precision, as the evaluator normalises: rounding comes last.
+        # In double precision, like the evaluator's normalisation, which rounds last
         self.register_buffer("state_mean", torch.tensor(mean, dtype=torch.float64))
         self.register_buffer("state_std", torch.tensor(std, dtype=torch.float64))
         self.scales, self.clips = not units.are_neutral, False
@@ -67,11 +67,11 @@ class PortablePolicy(nn.Module):
             self.register_buffer("action_high", torch.tensor(units.box.high))
 
     def normalised(self, observations: Tensor) -> Tensor:
-        """Observations (..., S) as the network takes them."""
+        """Normalises observations (..., S) for the network."""
         return ((observations - self.state_mean) / self.state_std).to(torch.float32)
 
     def unscaled(self, actions: Tensor) -> Tensor:
-        """Actions (..., A) of the network as the environment takes them."""
+        """Converts the network's actions (..., A) to the environment's."""
         actions = actions * self.action_std + self.action_mean if self.scales else actions
         return torch.clamp(actions, self.action_low, self.action_high) if self.clips else actions
 
@@ -81,44 +81,44 @@ class PortablePolicy(nn.Module):
 
 
 class PortableSampledPolicy(PortablePolicy):
-    """From observations (E, S) of E episodes, and noise (E, ...), to actions (E, A), float32.
+    """Maps observations (E, S) of E episodes, and noise (E, ...), to actions (E, A), float32.
 
     Attributes:
-        example_noise: The noise of one episode, (...).
+        example_noise: An example of the noise of one episode, (...).
     """
 
     def __init__(self, *arguments: Any, example_noise: np.ndarray) -> None:
-        """Takes what a `PortablePolicy` takes, and an example of the noise."""
+        """Takes the arguments of a `PortablePolicy`, and an example of the noise."""
         super().__init__(*arguments)
         self.example_noise = torch.tensor(example_noise, dtype=torch.float32)
 
-    # As below
+    # See PortableSequencePolicy
     def forward(self, observations: Tensor, noise: Tensor) -> Tensor:  # type: ignore[override]
-        """The actions (E, A) for observations (E, S), drawn by noise (E, ...)."""
+        """The actions (E, A) for observations (E, S), sampled with noise (E, ...)."""
         return self.unscaled(self._policy(self.network, self.normalised(observations), noise))
 
 
 class PortableSequencePolicy(PortablePolicy):
-    """From windows of K steps of E episodes to the actions (E, K, A) at each of their steps, float32."""
+    """Maps windows of K steps of E episodes to the actions (E, K, A) at each step, float32."""
 
     output = "next_actions"
 
     def __init__(self, *arguments: Any, reward_scale: float) -> None:
-        """Takes what a `PortablePolicy` takes, and the factor on returns."""
+        """Takes the arguments of a `PortablePolicy`, and the factor on returns."""
         super().__init__(*arguments)
         self.reward_scale = reward_scale
 
-    # Like any module of PyTorch's: what it takes is its own affair
+    # Modules of PyTorch may choose their own arguments.
     def forward(  # type: ignore[override]
         self, observations: Tensor, actions: Tensor, returns: Tensor, timesteps: Tensor
     ) -> Tensor:
-        """The actions (E, K, A); that of a step depends on what stands before it, and on its observation and return.
+        """The actions (E, K, A); each depends on the steps before it, and on its own observation and return.
 
         Args:
             observations: (E, K, S).
-            actions: (E, K, A), those taken; of the present step and of those to come, anything.
-            returns: (E, K), what was still to be earned at each step, in the environment's own unit.
-            timesteps: (E, K), whole numbers: each step's number in its episode, from 0.
+            actions: (E, K, A), those taken so far; values at the present and later steps are ignored.
+            returns: (E, K), the return-to-go at each step, in the environment's own unit.
+            timesteps: (E, K), integers: each step's number in its episode, from 0.
         """
         to_go = (returns * self.reward_scale).to(torch.float32)
         actions = actions.to(torch.float32)
@@ -127,7 +127,7 @@ class PortableSequencePolicy(PortablePolicy):
 
 
 def example_inputs(policy: PortablePolicy, shape: Shape, action_dim: int) -> dict[str, Tensor]:
-    """Inputs of the right shapes and types by name, of two episodes."""
+    """Example inputs by name, with the right shapes and types for two episodes."""
     observations = torch.zeros(2, *axes(shape))
     if isinstance(policy, PortableSampledPolicy):
         return {"observations": observations, "noise": torch.stack([policy.example_noise] * 2)}
@@ -143,17 +143,17 @@ def example_inputs(policy: PortablePolicy, shape: Shape, action_dim: int) -> dic
 
 
 def _program(policy: PortablePolicy, inputs: Mapping[str, Tensor]) -> ExportedProgram:
-    """The policy as a graph, for any number of episodes."""
+    """Exports the policy as a graph for any number of episodes."""
     episodes = Dim("episodes")
     shapes = {name: {0: episodes} for name in inputs}
     return torch.export.export(policy.eval(), tuple(inputs.values()), dynamic_shapes=shapes)
 
 
 def to_onnx(policy: PortablePolicy, inputs: Mapping[str, Tensor], metadata: Metadata) -> bytes:
-    """The policy for ONNX Runtime; the metadata as the model's properties, each value as JSON.
+    """Exports the policy for ONNX Runtime; the metadata become the model's properties, each value as JSON.
 
     Raises:
-        InputError: The packages that it takes are missing.
+        InputError: A required package is missing.
     """
     try:
         import onnx
@@ -161,11 +161,11 @@ def to_onnx(policy: PortablePolicy, inputs: Mapping[str, Tensor], metadata: Meta
     except ImportError as error:
         raise InputError(f"ONNX needs {error.name}: pip install 'corl-twins[export]'") from error
     names = {"input_names": list(inputs), "output_names": [policy.output]}
-    # It reports of packages that it could do more with, and of its own use of PyTorch.
+    # It logs packages that it could use, and its own use of PyTorch.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Of a graph that is one already it would forget the name of the free size.
+        # From an exported program it would lose the name of the dynamic axis.
         free = {"dynamic_shapes": {name: {0: "episodes"} for name in inputs}}
         program = torch.onnx.export(policy.eval(), tuple(inputs.values()), dynamo=True, verbose=False, **free, **names)
     model = program.model_proto
@@ -174,10 +174,10 @@ def to_onnx(policy: PortablePolicy, inputs: Mapping[str, Tensor], metadata: Meta
 
 
 def to_torchscript(policy: PortablePolicy, inputs: Mapping[str, Tensor], metadata: Metadata) -> bytes:
-    """The policy for `torch.jit.load`, in C++ too; the metadata as JSON in the extra file `metadata.json`."""
+    """Exports the policy for `torch.jit.load`, in C++ too; the metadata are JSON in the extra file `metadata.json`."""
     content = io.BytesIO()
     with warnings.catch_warnings():
-        # PyTorch goes on to torch.export, whose files need Python; TorchScript is what runs without.
+        # PyTorch recommends torch.export instead, whose files need Python; TorchScript does not.
         warnings.simplefilter("ignore", DeprecationWarning)
         script = torch.jit.trace(policy.eval(), tuple(inputs.values()))
         torch.jit.save(script, content, _extra_files={"metadata.json": json.dumps(metadata)})
@@ -185,7 +185,7 @@ def to_torchscript(policy: PortablePolicy, inputs: Mapping[str, Tensor], metadat
 
 
 def to_npz(policy: PortablePolicy, inputs: Mapping[str, Tensor], metadata: Metadata) -> bytes:
-    """The policy's weights under PyTorch's names, and how to compute with them, for NumPy alone.
+    """Exports the policy's weights under PyTorch's names, and a recipe to compute with them in NumPy alone.
 
     Raises:
         InputError: The policy is a sequence model.

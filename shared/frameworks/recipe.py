@@ -1,7 +1,7 @@
-"""A small network's graph as a recipe that NumPy can follow: a list of steps, each a few words.
+"""Converts a small network's graph to a recipe that NumPy can follow: a list of steps of a few words each.
 
-A step is `[result, operation, *inputs]`. An input that is text names an earlier result, an array of the file or what
-the user gives. Any other input is a number. `docs/guides/deploy.md` prints the operations and what carries them out.
+A step is `[result, operation, *inputs]`. A text input names an earlier result, an array in the file, or an input of the
+user's. Other inputs are numbers. `docs/guides/deploy.md` prints the operations and the code that executes them.
 """
 
 import operator
@@ -51,15 +51,15 @@ _OPERATIONS = {
 
 
 def recipe(program: ExportedProgram, inputs: list[str], output: str) -> tuple[list[Step], dict[str, np.ndarray]]:
-    """The steps that lead from the inputs to the output, and the arrays that they use under PyTorch's names.
+    """Returns the steps from the inputs to the output, and the arrays that they use, under PyTorch's names.
 
     Args:
         program: A network with one output.
-        inputs: What the steps call what the user gives.
-        output: What they call the result.
+        inputs: The names of the user's inputs in the steps.
+        output: The name of the result.
 
     Raises:
-        InputError: The network does something that a recipe has no word for.
+        InputError: The network uses an operation that recipes lack.
     """
     signature = program.graph_signature
     stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -69,7 +69,7 @@ def recipe(program: ExportedProgram, inputs: list[str], output: str) -> tuple[li
     names: dict[Node, str] = {}
 
     def value(argument: Any) -> Any:
-        """The text of an argument, once the steps that lead to it have been written."""
+        """An argument as it appears in a step, after writing the steps that compute it."""
         if not isinstance(argument, Node):
             return argument
         argument = _meant(argument)
@@ -96,19 +96,19 @@ def recipe(program: ExportedProgram, inputs: list[str], output: str) -> tuple[li
 
 
 def _meant(node: Node) -> Node:
-    """The value itself where an operation only gives it on: all of it, one of a stack, or repeats for a `gather`."""
+    """Skips operations that only pass on a value: a full slice, an element of a stack, or repeats for a `gather`."""
     if node.target is aten.slice.Tensor and node.args[1:] == (0, 0, sys.maxsize):
         return _meant(node.args[0])
     if node.target is aten.select.int and node.args[0].target is aten.stack.default:
         return _meant(node.args[0].args[0][node.args[2]])
-    # NumPy's own gather repeats what it needs.
+    # NumPy's own gather broadcasts.
     if node.target is aten.expand.default and all(user.target is aten.gather.default for user in node.users):
         return _meant(node.args[0])
     return node
 
 
 def _step(node: Node) -> list[Any]:
-    """An operation by its name in recipes, and its arguments."""
+    """The name of an operation in recipes, and its arguments."""
     arguments = list(node.args)
     if node.target in _OPERATIONS:
         return [_OPERATIONS[node.target], *arguments]
@@ -126,7 +126,7 @@ def _step(node: Node) -> list[Any]:
         bias, stride, padding, *_ = [*others, *defaults[len(others) :]]
         return ["convolve", inputs, weight, bias, stride[0], *([padding[0]] if padding[0] else [])]
     if node.target is aten.max_pool2d.default and arguments[0].target is aten.pad.default:
-        # Without the -inf that it pads with, which JSON has no word for
+        # Drops the padding value -inf, which JSON cannot express
         inputs, sides, *_ = arguments[0].args
         (side, _), (stride, _) = arguments[1:3]
         return ["pool", inputs, side, stride, sides]

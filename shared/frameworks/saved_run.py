@@ -1,6 +1,6 @@
-"""A saved run: its checkpoint, of either framework, and the twins in its state.
+"""A saved run: its checkpoint, of either framework, and the twins with its state.
 
-Neither twin is known here by name: a checkpoint says of which algorithm it is.
+No algorithm is named here, because a checkpoint states its own.
 """
 
 import dataclasses
@@ -31,23 +31,23 @@ from shared.runs.own_data import with_corls_prompts
 from shared.runs.validation import NO_ENVIRONMENT
 
 SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
-# What a checkpoint of either framework says about its run, by key
+# Facts about its run that a checkpoint of either framework states, by key
 STATISTICS = ("state_mean", "state_std", "action_mean", "action_std", "action_low", "action_high")
 FACTS = ("step", "settings", "dataset", "environment", *STATISTICS, "versions")
-# States for which actions are computed at once
+# States in a batch
 _ROWS = 16_384
 _RUN = re.compile(r".+-(torch|jax)-[0-9a-f]{8}")
 
 
 def find(path: Path, framework: str | None = None) -> Path:
-    """The last checkpoint of a run's folder, or the file itself, which may be named without its suffix.
+    """Finds the last checkpoint in a run's folder; a file is returned itself, and may be named without its suffix.
 
     Args:
         path: The folder or the file.
-        framework: Whose checkpoint is meant where there are both; None: that of the run whose folder it is.
+        framework: The framework to choose if there are checkpoints of both; None means that of the folder's run.
 
     Raises:
-        InputError: There is none.
+        InputError: There is no checkpoint.
     """
     if path.is_file():
         return path
@@ -66,14 +66,14 @@ def find(path: Path, framework: str | None = None) -> Path:
 
 @dataclasses.dataclass(frozen=True)
 class SavedRun:
-    """A checkpoint.
+    """A checkpoint, and the run that wrote it.
 
     Attributes:
-        path: Its file.
+        path: The path of the checkpoint.
         framework: `torch` or `jax`.
-        algorithm: Such as `td3_bc`.
-        config: The run's settings, a `TrainConfig` of the PyTorch twin on the CPU.
-        facts: What the file says about its run, by key: of `FACTS`, those that it holds.
+        algorithm: Name of the algorithm, such as `td3_bc`.
+        config: The run's settings, as a `TrainConfig` of the PyTorch twin on the CPU.
+        facts: The facts about its run that the file states, by key, out of `FACTS`.
     """
 
     path: Path
@@ -84,12 +84,12 @@ class SavedRun:
 
     @classmethod
     def open(cls, path: Path, algorithm: str | None = None, config_path: Path | None = None) -> "SavedRun":
-        """Reads what a checkpoint is; `trainer` and `state` read what it holds.
+        """Reads the facts in a checkpoint; `trainer` and `state` read the networks.
 
         Args:
-            path: The file.
-            algorithm: Of a file that does not say it, such as one of CORL's.
-            config_path: The run's settings; None: those beside the file.
+            path: The path of the checkpoint.
+            algorithm: The algorithm of a file that does not state it, such as one of CORL's.
+            config_path: The run's settings; None means the file next to the checkpoint.
 
         Raises:
             InputError: The file, the algorithm or the settings are missing or cannot be used.
@@ -100,7 +100,7 @@ class SavedRun:
         except InputError:
             if algorithm is None:
                 raise
-            content = {}  # such as CORL's of CQL, whose pickled classes its twin alone knows
+            content = {}  # such as CORL's file of CQL, with pickled classes that only its twin can read
         found = content.get("algorithm", algorithm)
         if found is None:
             raise InputError(f"{path} does not say of which algorithm it is: name it with --algorithm")
@@ -110,7 +110,7 @@ class SavedRun:
         if algorithm not in algorithms():
             raise InputError(f"{algorithm!r} is not an algorithm; {nearest(str(algorithm), algorithms())}")
         facts = {key: content[key] for key in FACTS if key in content}
-        # CORL's transformer has them as rows.
+        # CORL's transformer stores them as matrices with one row.
         facts |= {key: np.asarray(facts[key]).flatten() for key in STATISTICS if key in facts}
         config = with_corls_prompts(_config(path, algorithm, facts, config_path))
         return cls(path, framework, algorithm, dataclasses.replace(config, device="cpu"), facts)
@@ -122,7 +122,7 @@ class SavedRun:
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """Of the run that ended with this checkpoint `env`, `metric` and `score`; empty if it has not ended."""
+        """`env`, `metric` and `score` of the run that ended with this checkpoint; empty if it has not ended."""
         path = self.path.parent / "result.json"
         if self.path.stem != "checkpoint" or not path.is_file():
             return {}
@@ -142,9 +142,9 @@ class SavedRun:
 
     @cached_property
     def sizes(self) -> tuple[Shape, int, float]:
-        """S, or (C, H, W), then A and the bound of every action component: the config's where there is a setting.
+        """S, or (C, H, W), then A and the bound of every action component, which the config may set.
 
-        The environment is made only for a file that does not hold them, such as CORL's.
+        The environment is only created for a file that does not state them, such as CORL's.
         """
         if environment := self.facts.get("environment"):
             state_dim, action_dim, bound = (environment[key] for key in ("state_dim", "action_dim", "max_action"))
@@ -164,13 +164,13 @@ class SavedRun:
         """An evaluator for the run's policy, which normalizes states as the run's own evaluations did.
 
         Args:
-            n_episodes: Episodes of one evaluation.
-            seed: Decides the start states; None: as in the run.
-            env_id: Another environment than the run's, with the same sizes; None: the run's.
-            how: Further arguments of an `Evaluator`.
+            n_episodes: Episodes in an evaluation.
+            seed: The seed of the start states; None means the run's own.
+            env_id: The environment to evaluate in, with the same sizes; None means the run's own.
+            how: Further arguments of `Evaluator`.
 
         Raises:
-            InputError: As `statistics`, or the environment cannot be made or does not fit.
+            InputError: As for `statistics`, or the environment cannot be created or has other sizes.
         """
         if self.env_id == NO_ENVIRONMENT and env_id is None:
             raise InputError(
@@ -197,7 +197,7 @@ class SavedRun:
         return evaluator
 
     def _cut(self, env_id: str | None) -> int | None:
-        """After how many steps an episode is cut in this environment or the run's; None: by the environment alone."""
+        """The step after which an episode is cut in this environment; None if only its own time limit applies."""
         environment = self.facts.get("environment") or {}
         return environment.get("max_episode_steps") or cut_after(
             getattr(self.config, "max_episode_steps", None), env_id or self.env_id
@@ -205,18 +205,18 @@ class SavedRun:
 
     @property
     def evaluation_seed(self) -> int:
-        """The seed that decides the start states of the run's evaluations."""
+        """The seed of the start states in the run's evaluations."""
         return getattr(self.config, "eval_seed", self.config.seed)
 
     def policy(self, seed: int | None = None, framework: str = "torch") -> Policy | ContextPolicy:
-        """The run's policy for an evaluator; asked for the first of its returns.
+        """The run's policy for an evaluator; a sequence model is prompted with the run's first target return.
 
         Args:
-            seed: Decides what a policy that samples draws; None: as in the run.
-            framework: Whose twin computes the actions: `torch` or `jax`.
+            seed: The seed of a policy that samples; None means the run's own.
+            framework: The framework of the twin that computes the actions, `torch` or `jax`.
 
         Raises:
-            InputError: As `trainer`, or the run has learnt no policy.
+            InputError: As for `trainer`, or the run did not learn a policy.
         """
         self.check_acts()
         config, act = self.config, self.trainer().act if framework == "torch" else self._jax_act()
@@ -231,10 +231,10 @@ class SavedRun:
     def actions(self, *columns: np.ndarray) -> list[np.ndarray]:
         """The policy's actions (N, A), in its own units, for each column (N, S) of normalised observations.
 
-        A policy that samples draws once for each row, from a generator that the run's seed of evaluations decides.
+        A policy that samples draws once for each row, seeded with the run's evaluation seed.
 
         Raises:
-            InputError: As `trainer`, or the policy needs more than an observation.
+            InputError: As for `trainer`, or the policy needs more than an observation.
         """
         self.check_acts()
         if self.is_prompted:
@@ -252,10 +252,10 @@ class SavedRun:
         return [of(observations) for observations in columns]
 
     def check_acts(self) -> None:
-        """Whether the run has learnt a policy.
+        """Checks that the run learnt a policy.
 
         Raises:
-            InputError: It has judged one.
+            InputError: The run evaluated a policy instead.
         """
         if not hasattr(self.torch, "policy"):
             raise InputError(f"{self.path} is of {self.algorithm}, which learns no policy: name the run that it judged")
@@ -268,14 +268,14 @@ class SavedRun:
 
     @property
     def is_prompted(self) -> bool:
-        """Whether the policy is a sequence model, which is asked for a return."""
+        """Whether the policy is a sequence model, which takes a target return."""
         return hasattr(self.config, "target_returns")
 
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and deviation, (S,), that the run's states were normalised by; (1,) and without effect on images.
+        """Mean and standard deviation, (S,), with which the run normalised its states; for images (1,) and unused.
 
         Raises:
-            InputError: The checkpoint does not hold them, as CORL's do not, or those of other states.
+            InputError: The checkpoint lacks them, as CORL's do, or their size is wrong.
         """
         if "state_mean" not in self.facts:
             raise InputError(
@@ -291,7 +291,7 @@ class SavedRun:
         """The offset (A,) and the scale (A,) of the policy's actions; the scale is applied first.
 
         Raises:
-            InputError: The checkpoint holds those of other actions.
+            InputError: The size of the checkpoint's statistics is wrong.
         """
         action_dim = self.sizes[1]
         mean = self.facts.get("action_mean", np.zeros(action_dim, np.float32))
@@ -302,10 +302,10 @@ class SavedRun:
 
     @property
     def box(self) -> ActionBox | None:
-        """The box of the environment's actions; None if the checkpoint does not have it.
+        """The box of the environment's actions; None if the checkpoint does not state it.
 
         Raises:
-            InputError: The checkpoint holds that of other actions.
+            InputError: The size of the checkpoint's box is wrong.
         """
         if "action_low" not in self.facts or "action_high" not in self.facts:
             return None
@@ -316,18 +316,18 @@ class SavedRun:
 
     @property
     def units(self) -> ActionUnits:
-        """From the policy's actions to the environment's.
+        """The conversion of the policy's actions to the environment's.
 
         Raises:
-            InputError: As `action_statistics` and `box`.
+            InputError: As for `action_statistics` and `box`.
         """
         return ActionUnits(*self.action_statistics(), bound=self.sizes[2], box=self.box)
 
     def trainer(self) -> Any:
-        """The PyTorch twin at the checkpoint's state, whichever framework wrote it.
+        """Creates the PyTorch twin's trainer at the checkpoint's state, whichever framework wrote it.
 
         Raises:
-            InputError: The file is damaged, or of another algorithm, or of other networks.
+            InputError: The file is damaged, or is from another algorithm, or has other networks.
         """
         trainer = self.torch.create_trainer(self.config, *self.sizes)
         if self.framework == "torch":
@@ -341,7 +341,7 @@ class SavedRun:
         """The JAX twin's state and its number of updates, whichever framework wrote the checkpoint.
 
         Raises:
-            InputError: As `trainer`.
+            InputError: As for `trainer`.
         """
         if self.framework == "jax":
             content = jax_checkpoints.load_checkpoint(str(self.path), self.algorithm, self._empty_state())
@@ -350,18 +350,18 @@ class SavedRun:
         return exchange.to_jax(trainer, self._empty_state()), trainer.total_it
 
     def _jax_act(self) -> Callable[..., np.ndarray]:
-        """The JAX twin's form of the PyTorch twin's `act`."""
+        """The JAX twin's equivalent of the PyTorch twin's `act`."""
         act, network = load_twin("jax", self.algorithm).act, acting(self.state()[0])
         return lambda *inputs: np.asarray(act(network, *inputs))
 
     def _empty_state(self) -> Any:
-        jax_side.default_device()  # or one line on why there is none
+        jax_side.default_device()  # raises an error if JAX has no device
         twin = load_twin("jax", self.algorithm)
         return exchange.blank_state(twin, twin.TrainConfig(**vars(self.config)), *self.sizes)
 
 
 def _config(path: Path, algorithm: str, facts: dict[str, Any], config_path: Path | None) -> Any:
-    """The settings of a checkpoint: from the file that is named, else its own, else from the file next to it."""
+    """The settings of a checkpoint: from the given file, else from the checkpoint, else from the file next to it."""
     config_class = load_twin("torch", algorithm).TrainConfig
     if config_path is None and isinstance(facts.get("settings"), dict):
         return from_settings(config_class, algorithm, facts["settings"], f"settings in {path}: ")

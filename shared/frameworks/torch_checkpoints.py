@@ -1,6 +1,6 @@
-"""Checkpoints of the PyTorch twins, and where the random generators stand.
+"""Checkpoints of the PyTorch twins, and the states of random generators.
 
-`shared/frameworks/jax_checkpoints.py` holds the same names for JAX.
+`shared/frameworks/jax_checkpoints.py` has the same names for JAX.
 """
 
 import codecs
@@ -25,7 +25,7 @@ from shared.seals import read_verified, sealed_zip
 
 
 def generator_states() -> dict[str, Any]:
-    """Where NumPy's global generator, Python's and torch's stand, as a checkpoint can hold it."""
+    """The states of NumPy's global generator, Python's and torch's, in a form that a checkpoint can store."""
     _, words, *rest = np.random.get_state(legacy=True)
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {
@@ -37,7 +37,7 @@ def generator_states() -> dict[str, Any]:
 
 
 def restore_generators(states: Mapping[str, Any]) -> None:
-    """Restores the generators' states; a GPU's only if there are as many GPUs."""
+    """Restores the generators' states; those of GPUs only if there are as many GPUs as before."""
     words, *rest = states["numpy"]
     np.random.set_state(("MT19937", words.numpy().astype(np.uint32), *rest))
     if "python" in states:  # SAC's older checkpoints lack it, and SAC does not draw from it
@@ -47,7 +47,7 @@ def restore_generators(states: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state_all(states["cuda"])
 
 
-# What NumPy's arrays of numbers are pickled as: by its first major version and by later ones
+# The functions with which NumPy 1 and later versions pickle arrays of numbers
 _ARRAYS = [
     *((np.empty(0).__reduce__()[0], f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
     *(np.ndarray, np.dtype, *map(type, map(np.dtype, (np.float32, np.float64))), codecs.encode),
@@ -55,17 +55,17 @@ _ARRAYS = [
 
 
 def save_checkpoint(path: Path, algorithm: str, parts: Mapping[str, Any]) -> None:
-    """Writes a sealed file that plain `torch.load` reads; atomically.
+    """Writes a sealed file that plain `torch.load` reads, atomically.
 
     Args:
-        path: Such as `checkpoint.pt`.
-        algorithm: Such as `td3_bc`.
-        parts: Under CORL's keys modules and optimisers, of which the `state_dict`s are written, arrays, which become
-            tensors, and plain values. `history`, if there is one, holds the metrics of single updates. Where the random
-            generators stand is written too.
+        path: The path, such as `checkpoint.pt`.
+        algorithm: Name of the algorithm, such as `td3_bc`.
+        parts: Entries under CORL's keys: modules and optimisers, stored as their `state_dict`s, arrays, stored as
+            tensors, and plain values. An entry `history` contains the metrics of single updates. The states of the
+            random generators are added.
 
     Raises:
-        RunError: A number of the state is not finite.
+        RunError: A number in the state is not finite.
         OSError: The file cannot be written.
     """
     content = {"algorithm": algorithm, **{name: _storable(part) for name, part in parts.items()}}
@@ -86,13 +86,13 @@ def _storable(part: Any) -> Any:
 
 
 def _stacked(history: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Each metric's values as one tensor: thousands of single numbers would take long to write."""
+    """Stacks each metric's values to one tensor, because writing thousands of single numbers would take long."""
     names = sorted({name for metrics in history for name in metrics})
     return {name: torch.stack([metrics[name] for metrics in history if name in metrics]) for name in names}
 
 
 def _tensors(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a checkpoint, by the keys that lead to them."""
+    """Yields all tensors in a checkpoint, with their paths of keys."""
     if isinstance(content, Tensor):
         yield name, content
     elif isinstance(content, Mapping | list | tuple):
@@ -107,10 +107,10 @@ def restore(
     device: torch.device,
     go_on: Callable[[str, Mapping[str, Any]], None] = lambda path, content: None,
 ) -> list[dict[str, Tensor]]:
-    """Loads what the run begins with, if there is anything; see `Run.restore`.
+    """Loads the checkpoint that the run starts from, if there is one; see `Run.restore`.
 
     Returns:
-        The metrics since the last logged row, if the run was stopped between two rows. The run takes from this list at
+        The metrics since the last logged row, if the run was stopped between two rows. The run consumes this list at
         each `log_freq`.
     """
     if run.held_out is not None:
@@ -136,26 +136,27 @@ def load_checkpoint(
     numbers: Sequence[str] = (),
     d3rlpy: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
-    """Loads one of our checkpoints, or one of CORL's, into `parts`, in place, once all that it holds is checked.
+    """Loads one of our checkpoints, or one of CORL's, into `parts`, in place, after checking all of it.
 
     Args:
-        path: the `.pt` file.
-        algorithm: which algorithm the file must be of, or several.
-        parts: modules and optimisers by the file's key, as given to `save_checkpoint`; a file from before a renaming
-            has other keys.
-        optional: keys that CORL's files lack; such a part stays as it is when the file has none.
-        pickled: classes that CORL pickled whole, under its script's name; no class but NumPy's arrays besides.
-        numbers: further keys, of finite numbers, which the caller loads itself.
-        d3rlpy: what d3rlpy's files call each of the modules (`d3rlpy_models.translated`); None where its networks are
-            others.
+        path: The `.pt` file.
+        algorithm: The algorithm, or several, from which the file may be.
+        parts: Modules and optimisers by the file's key, as for `save_checkpoint`. Keys in files from before a renaming
+            may differ.
+        optional: Keys that CORL's files lack; such a part stays unchanged if the file has none.
+        pickled: Classes that CORL pickled whole, under its script's name; apart from NumPy's arrays, no others are
+            allowed.
+        numbers: Further keys, of finite numbers, which the caller loads itself.
+        d3rlpy: Names in d3rlpy's files of each module (`d3rlpy_models.translated`); None if d3rlpy's networks differ.
 
     Returns:
-        What the file holds, by key.
+        The contents of the file, by key.
 
     Raises:
-        InputError: the file is missing, damaged, of another algorithm, of other shapes, or holds what no run writes.
+        InputError: The file is missing, damaged, from another algorithm, has other shapes, or contains unexpected
+            entries.
     """
-    # CORL's files are scripts, so what they pickle whole is named after __main__.
+    # CORL's files are scripts, so the classes that they pickle are named after __main__.
     content = read_checkpoint(path, [(cls, f"__main__.{cls.__name__}") for cls in pickled])
     fitting = [algorithm] if isinstance(algorithm, str) else list(algorithm)
     if d3rlpy_models.is_model(content):
@@ -194,7 +195,7 @@ def _state(saved: Any) -> Any:
 def _check_all(
     path: str, parts: Mapping[str, Any], states: Mapping[str, Any], content: Mapping[str, Any], numbers: Sequence[str]
 ) -> None:
-    """Raises an InputError for the first entry that a run would not have written."""
+    """Raises an InputError for the first entry that a run could not have written."""
     name = ""
     try:
         for name, state in states.items():
@@ -209,14 +210,14 @@ def _check_all(
 
 
 def read_checkpoint(path: str, allowed: Sequence[tuple[type, str]] = ()) -> dict[str, Any]:
-    """The contents of a checkpoint, ours or CORL's, by key, on the CPU; only data are read, no code is run.
+    """Reads a checkpoint of ours or of CORL's, by key, on the CPU; it only reads data and runs no code.
 
     Args:
         path: The `.pt` file.
-        allowed: Classes that it may hold besides NumPy's arrays, with the name that each goes by there.
+        allowed: Classes that it may contain, in addition to NumPy's arrays, with their names in the file.
 
     Raises:
-        InputError: The file is missing, damaged, or no checkpoint.
+        InputError: The file is missing, damaged, or not a checkpoint.
     """
     try:
         content = io.BytesIO(read_verified(Path(path)))
@@ -228,7 +229,7 @@ def read_checkpoint(path: str, allowed: Sequence[tuple[type, str]] = ()) -> dict
         raise
     except OSError as error:
         raise InputError(f"checkpoint {path} cannot be read ({error.strerror}): check --load_model") from None
-    except Exception:  # PyTorch raises a dozen unrelated types, and some of their texts tell how to run a file's code
+    except Exception:  # PyTorch raises a dozen unrelated types, and some messages explain how to run a file's code
         raise InputError(
             f"checkpoint {path} cannot be read: it is damaged or holds more than data, and no code is run from a file; "
             "take a .pt file that a run of ours or of CORL's has saved"

@@ -1,4 +1,4 @@
-"""A dataset on the device, in PyTorch. `shared/frameworks/jax_data.py` holds the same names for JAX."""
+"""A dataset on the device, in PyTorch. `shared/frameworks/jax_data.py` has the same names for JAX."""
 
 from typing import TypeVar
 
@@ -12,14 +12,14 @@ from shared.data.images import moved
 Rows = TypeVar("Rows", bound=tuple)
 
 
-# What stays as it is: finite actions, and images and their places in a dataset
+# Types that are kept: of finite actions, and of images and their places in a dataset
 _KEPT = (torch.int64, torch.int32, torch.uint8)
 
 
 def to_device(dataset: Rows, device: torch.device) -> Rows:
-    """The dataset as tensors on `device`, shapes and kind of tuple kept: of torch's default dtype, or whole numbers.
+    """Moves a dataset to `device` as tensors of torch's default dtype, or of integers; keeps shapes and tuple.
 
-    Stacks of images stay stacks: both columns of them share their frames.
+    Stacks of images stay stacks, and both columns of them keep sharing their frames.
     """
     dtype = torch.get_default_dtype()
 
@@ -31,17 +31,17 @@ def to_device(dataset: Rows, device: torch.device) -> Rows:
 
 
 def take(dataset: Rows, indices: Tensor) -> Rows:
-    """The rows `indices`, (B,) for a batch or (B, K) for windows, of the dataset: a tuple of its kind."""
+    """A batch of the rows `indices`, (B,), or (B, K) for windows."""
     return type(dataset)(*(column[indices] for column in dataset))
 
 
 def index_tensor(indices: np.ndarray, device: torch.device) -> Tensor:
-    """NumPy's indices (B,) on the device; the host goes on before a GPU has them."""
+    """Copies NumPy's indices (B,) to the device, without waiting for a GPU."""
     return torch.as_tensor(indices).to(device, non_blocking=True)
 
 
 def store(dataset: Rows, columns: Rows, at: int) -> Rows:
-    """The dataset with rows from number `at` on overwritten by NumPy columns (n, ...), in place."""
+    """Overwrites the dataset's rows from `at` on by NumPy columns (n, ...), in place."""
     for whole, column in zip(dataset, columns, strict=True):
         whole[at : at + len(column)] = torch.as_tensor(column, dtype=whole.dtype)
     return dataset

@@ -1,4 +1,4 @@
-"""Convolutions that read images, in PyTorch. `shared/frameworks/jax_encoders.py` holds the same names for JAX."""
+"""The encoders of images, in PyTorch. `shared/frameworks/jax_encoders.py` has the same names for JAX."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,19 +14,19 @@ from shared.runs.encoders import ENCODERS, Filter, Impala, ResNet, features, hal
 
 
 class Pixels(nn.Module):
-    """Bytes (B, C, H, W) as numbers from 0 to 1."""
+    """Scales bytes (B, C, H, W) to numbers from 0 to 1."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """Divides once, here and nowhere else."""
+        """Divides by 255, which happens nowhere else."""
         return images.to(torch.get_default_dtype()) / 255.0
 
 
 def crop(images: Tensor, offsets: Tensor, padding: int) -> Tensor:
-    """Images as large as they were, moved by `padding` pixels at most; what is outside repeats the nearest pixel.
+    """Shifts images by at most `padding` pixels, at constant size; pixels from outside repeat the nearest edge.
 
     Args:
-        images: (B, C, H, W). All channels of an image, and so all its frames, move alike.
-        offsets: Row and column, (B, 2), from 0 to 2 * padding, where each begins in the padded one.
+        images: (B, C, H, W). All channels of an image, and therefore all its frames, have the same shift.
+        offsets: (B, 2), row and column where each crop begins in the padded image, from 0 to 2 * padding.
         padding: Pixels on each side.
     """
     each, channels, height, width = (torch.arange(size, device=images.device) for size in images.shape)
@@ -36,16 +36,16 @@ def crop(images: Tensor, offsets: Tensor, padding: int) -> Tensor:
     return images[each[:, None, None, None], channels[:, None, None], rows[:, None, :, None], columns[:, None, None]]
 
 
-# Of batches
+# Layers that map batches to batches
 cropped = partial(crops.cropped, crop)
 
 
 def convolutions(name: str, shape: Shape) -> tuple[Sequence[nn.Module], int]:
-    """An encoder's layers and the number of its features, which the hidden layers take; no layers for vectors.
+    """The layers of an encoder and the number of its features; no layers for vectors.
 
     Args:
-        name: The encoder's.
-        shape: Of an observation: S or (C, H, W).
+        name: The name of the encoder.
+        shape: The shape of an observation: S or (C, H, W).
 
     Raises:
         InputError: The encoder cannot read such observations.
@@ -60,7 +60,7 @@ def convolutions(name: str, shape: Shape) -> tuple[Sequence[nn.Module], int]:
         layers = _resnet(facts, shape[0])
     else:
         layers = _filters(facts, shape[0])
-        # As d3rlpy, which tries them on a row to count their features.
+        # The same draw as d3rlpy, which counts features by trying its layers on a random image
         torch.rand(1, *shape)
     return [Pixels(), *layers], width
 
@@ -77,7 +77,7 @@ def _filters(facts: Sequence[Filter], inputs: int) -> Sequence[nn.Module]:
 
 
 class Same(nn.Conv2d):
-    """Convolutions of 3 by 3 that keep the image's size; the kernels Glorot-uniform, the biases 0."""
+    """A 3 by 3 convolution that keeps the image's size, with Glorot-uniform kernels and zero biases."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, 3, padding=1)
@@ -87,10 +87,10 @@ class Same(nn.Conv2d):
 
 
 class Pool(nn.Module):
-    """The maximum over 3 by 3 pixels with a stride of 2; pixels outside the image never count."""
+    """The maximum over 3 by 3 pixels with a stride of 2; pixels outside the image never win."""
 
     def __init__(self, *padding: int) -> None:
-        """Pixels outside on the left, on the right, above and below."""
+        """Sets the number of outside pixels on the left, right, top and bottom."""
         super().__init__()
         self.pad = nn.ConstantPad2d((*padding,), -torch.inf)
         self.pool = nn.MaxPool2d(3, 2)
@@ -101,21 +101,21 @@ class Pool(nn.Module):
 
 
 class Block(nn.Module):
-    """A residual block of IMPALA's."""
+    """A residual block of IMPALA."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.convolved = nn.Sequential(nn.ReLU(), Same(channels, channels), nn.ReLU(), Same(channels, channels))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (B, C, H, W) to images of the same shape."""
+        """Maps images (B, C, H, W) to images of the same shape."""
         return images + self.convolved(images)
 
 
 def _impala(facts: Impala, inputs: int, height: int, width: int) -> Sequence[nn.Module]:
     layers: list[nn.Module] = []
     for channels in facts.channels:
-        # Of an even side the window at the end reaches beyond the image, of an odd one both windows at the ends do.
+        # The last window reaches beyond the image; if the side is odd, the first does too.
         pool = Pool(width % 2, 1, height % 2, 1)
         layers += [Same(inputs, channels), pool, *(Block(channels) for _ in range(facts.blocks))]
         inputs, height, width = channels, halved(height), halved(width)
@@ -126,26 +126,27 @@ def _impala(facts: Impala, inputs: int, height: int, width: int) -> Sequence[nn.
 
 
 class Standardised(nn.Conv2d):
-    """Convolutions without a bias, whose kernels have mean 0 and deviation 1 at each use.
+    """A convolution without a bias, whose kernels are standardised to mean 0 and standard deviation 1 at each use.
 
-    The weights that are trained are drawn from a normal distribution of variance 1 / fan-in, cut at two deviations.
+    The trained weights are initialised from a normal distribution of variance 1 / fan-in, cut at two standard
+    deviations.
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
         super().__init__(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
-        # Of a normal distribution that is cut at two deviations, the deviation is 0.88.
+        # A normal distribution that is cut at two standard deviations has a standard deviation of 0.88.
         deviation = (inputs * kernel**2) ** -0.5 / 0.87962566103423978
         trunc_normal_(self.weight, std=deviation, a=-2.0 * deviation, b=2.0 * deviation)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Maps (B, C, H, W) to (B, outputs, H', W'), each output's kernel standardised by itself."""
+        """Maps (B, C, H, W) to (B, outputs, H', W'); each output's kernel is standardised separately."""
         centred = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
         kernel = centred / sqrt(square(centred).mean((1, 2, 3), keepdim=True) + 1e-10)
         return conv2d(images, kernel, None, self.stride, self.padding)
 
 
 class Unit(nn.Module):
-    """A residual unit: normalised and activated first, then narrow, 3 by 3, and wide again."""
+    """A pre-activation residual unit: normalisation and activation, then narrow, 3 by 3 and wide convolutions."""
 
     def __init__(self, inputs: int, width: int, stride: int, groups: int) -> None:
         super().__init__()
@@ -164,14 +165,14 @@ class Unit(nn.Module):
         self.projection = Standardised(inputs, outputs, 1, stride) if changes else None
 
     def forward(self, images: Tensor) -> Tensor:
-        """Maps (B, inputs, H, W) to (B, 4 * width, H', W'); a projection takes what is activated already."""
+        """Maps (B, inputs, H, W) to (B, 4 * width, H', W'); a projection reads the activated input."""
         activated = relu(self.norm(images))
         residual = images if self.projection is None else self.projection(activated)
         return residual + self.convolved(activated)
 
 
 class Average(nn.Module):
-    """The mean of each channel's pixels."""
+    """Averages each channel's pixels."""
 
     def forward(self, images: Tensor) -> Tensor:
         """Maps (B, C, H, W) to (B, C)."""

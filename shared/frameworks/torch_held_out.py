@@ -1,4 +1,4 @@
-"""Measures a PyTorch twin on held-out rows, without a trace in its state. `jax_held_out.py` is the same for JAX."""
+"""Measures a PyTorch twin on held-out rows, without changing its state. `jax_held_out.py` is the same for JAX."""
 
 import copy
 import sys
@@ -26,23 +26,23 @@ from shared.frameworks.torch_side import mean_metrics, seed_everything
 
 
 class Measures:
-    """From a trainer to its losses on held-out rows, and to what it says of the actions there.
+    """Maps a trainer to its losses on held-out rows, and to its values and likelihoods of the actions there.
 
-    The losses are what the next few updates would report on batches of these rows; a copy makes the updates.
+    The losses are those that the next few updates would report for batches of these rows; a copy makes the updates.
     """
 
     def __init__(self, rows: Any, device: torch.device) -> None:
-        """Takes the rows, a named tuple of columns, to the device."""
+        """Moves the rows, a named tuple of columns, to the device."""
         self._rows, self._device = to_device(rows, device), device
 
     def __call__(self, trainer: Any) -> dict[str, float]:
-        """By name."""
+        """All measurements, by name."""
         module = sys.modules[type(trainer).__module__]
         return self.losses(module, trainer) | self.of_actions(module, trainer)
 
     @torch.no_grad()
     def of_actions(self, module: ModuleType, trainer: Any) -> dict[str, float]:
-        """The mean value of the data's actions, and their mean log-likelihood; what the twin has of both."""
+        """The mean value of the data's actions, and their mean log-likelihood, if the twin has them."""
         parts = []
         for indices in spread(len(self._rows.rewards)):
             rows = take(self._rows, index_tensor(indices, self._device))
@@ -51,7 +51,7 @@ class Measures:
         return averaged(parts)
 
     def losses(self, module: ModuleType, trainer: Any) -> dict[str, float]:
-        """By the twin's own names; nothing of an algorithm whose batches are more than rows."""
+        """The losses under the twin's own names; empty for algorithms whose batches are more than rows."""
         known = {"hp": trainer.hp, "dataset_size": len(self._rows.rewards), "device": self._device}
         if not is_measured(module, trainer.update, self._rows, known):
             return {}
@@ -69,7 +69,7 @@ class Measures:
 
 
 def numbers(found: Any) -> Any:
-    """Tensors as NumPy arrays, in the same lists and tuples."""
+    """Converts tensors to NumPy arrays, in the same lists and tuples."""
     if isinstance(found, list | tuple):
         return type(found)(map(numbers, found))
     return np.asarray(found.cpu()) if isinstance(found, Tensor) else found

@@ -1,6 +1,6 @@
-"""The parts of a PyTorch checkpoint: modules, optimisers and schedules, checked before any of them is loaded.
+"""Checks the parts of a PyTorch checkpoint, modules, optimisers and schedules, before any of them is loaded.
 
-PyTorch checks a module's names and shapes. It takes over whatever an optimiser's or a schedule's state holds, and fails
+PyTorch only checks a module's names and shapes. It loads any state of an optimiser or a schedule, and fails some
 updates later.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-# What an optimiser may still lack: it has not made a step, or this parameter had no gradient.
+# Entries that may be missing: of an optimiser before its first step, or of a parameter without a gradient
 _MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 _MOMENTUM = {"momentum_buffer"}
 _SETTINGS = {"params", "lr", "betas", "eps", "weight_decay", "amsgrad"}
@@ -21,18 +21,18 @@ _SETTINGS_OF_DESCENT = {"params", "lr", "momentum", "dampening", "weight_decay",
 
 
 class MisfitError(ValueError):
-    """A part of a checkpoint is not what a run would have written; the message says how."""
+    """A part of a checkpoint is not what a run could have written; the message says how it differs."""
 
 
 def check(part: Any, saved: Any) -> None:
-    """Whether the saved state can be loaded into a part.
+    """Checks that a saved state can be loaded into a part.
 
     Args:
-        part: A module, an Adam of any kind, gradient descent with momentum, or a schedule of learning rates.
-        saved: Its `state_dict`, as the checkpoint holds it.
+        part: A module, any kind of Adam, gradient descent with momentum, or a learning rate schedule.
+        saved: Its `state_dict` in the checkpoint.
 
     Raises:
-        MisfitError: It cannot.
+        MisfitError: It cannot be loaded.
     """
     if not isinstance(saved, Mapping):
         raise MisfitError(f"is a {type(saved).__name__}")
@@ -52,7 +52,7 @@ def _check_module(ours: Mapping[str, Tensor], saved: Mapping[str, Any]) -> None:
 
 
 def _check_tensor(name: str, saved: Any, like: Tensor) -> None:
-    """A finite tensor of this shape: of real numbers of any precision, or of the same type as one of other numbers."""
+    """Checks a finite tensor of this shape: real numbers in any precision, or else the same type as ours."""
     if not isinstance(saved, Tensor):
         raise MisfitError(f"{name} is no tensor")
     if saved.dtype != like.dtype and not (saved.is_floating_point() and like.is_floating_point()):
@@ -90,7 +90,7 @@ def _check_moments(number: Any, saved: Any, param: Tensor, expected: set[str]) -
 
 
 def _parameters(ours: Mapping[str, Any], saved: Any, expected: set[str]) -> list[int]:
-    """The numbers of a group's parameters; its settings are checked too, where the file has them."""
+    """The numbers of a group's parameters; also checks its settings, if the file has them."""
     if not isinstance(saved, Mapping) or not saved.keys() >= expected:
         raise MisfitError("has a group without parameters or without settings")
     for name, value in ours.items():
@@ -106,7 +106,7 @@ def _parameters(ours: Mapping[str, Any], saved: Any, expected: set[str]) -> list
 
 def _check_schedule(ours: Any, saved: Mapping[str, Any]) -> None:
     state = ours.state_dict()
-    # What a schedule holds is put in the place of its attributes, its methods included.
+    # Entries of a saved schedule replace attributes and could replace methods.
     if missing := state.keys() - saved.keys() - {"_is_initial"}:
         raise MisfitError(f"has no {', '.join(sorted(missing))}")
     if methods := [name for name in saved if callable(getattr(type(ours), str(name), None))]:
@@ -116,7 +116,7 @@ def _check_schedule(ours: Any, saved: Mapping[str, Any]) -> None:
 
 
 def _check_like(name: str, saved: Any, ours: Any) -> None:
-    """Numbers where we have numbers, as many of them; switches where we have switches."""
+    """Checks that a saved value has the structure of ours: a number, a switch, or a list of the same length."""
     if isinstance(ours, bool) or ours is None:
         if not (saved is None or isinstance(saved, bool)):
             raise MisfitError(f"{name} is no switch")
@@ -139,7 +139,7 @@ def _check_number(name: str, value: Any) -> None:
 
 
 def check_finite(value: Any) -> None:
-    """Whether it is a finite number of any sign.
+    """Checks that a value is a finite number of any sign.
 
     Raises:
         MisfitError: It is not.
@@ -149,7 +149,7 @@ def check_finite(value: Any) -> None:
 
 
 def check_generators(states: Any) -> None:
-    """Whether the random generators can be set to these states; generators of our own are.
+    """Checks that random generators can be set to these states, by setting new generators to them.
 
     Raises:
         MisfitError: They cannot.
@@ -167,10 +167,10 @@ def check_generators(states: Any) -> None:
 
 
 def check_history(history: Any) -> None:
-    """Whether these are the metrics of single updates, by name.
+    """Checks that this contains the metrics of single updates, by name.
 
     Raises:
-        MisfitError: They are not.
+        MisfitError: It does not.
     """
     if not isinstance(history, Mapping):
         raise MisfitError(f"is a {type(history).__name__}")

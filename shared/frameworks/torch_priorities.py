@@ -1,8 +1,8 @@
-"""Rows drawn in proportion to their priorities, in PyTorch. `shared/frameworks/jax_priorities.py` holds the same names.
+"""Prioritised sampling of rows, in PyTorch. `shared/frameworks/jax_priorities.py` has the same names for JAX.
 
-Priorities stand in a tree of sums, one array (2L,) for L places, where L is a power of two. Place p is entry L + p.
-Entry i is the sum of its children 2i and 2i + 1, and entry 1 is the sum of all. Both frameworks add and compare in one
-order, so equal numbers find equal places.
+Priorities are stored in a sum tree, an array (2L,) for L places, where L is a power of two. Place p is entry L + p.
+Entry i is the sum of its children 2i and 2i + 1, and entry 1 is the sum of all. Both frameworks add and compare in the
+same order, so equal numbers find equal places.
 """
 
 import torch
@@ -12,10 +12,10 @@ from shared.frameworks.sum_tree import levels, places_for
 
 
 class Priorities(nn.Module):
-    """A tree of sums as a part of a trainer. In JAX it is an array of the state."""
+    """A sum tree as a part of a trainer. In JAX it is an array in the state."""
 
     def __init__(self, capacity: int) -> None:
-        """Has so many places at least, all of priority 0."""
+        """Creates a tree with at least this many places, all of priority 0."""
         super().__init__()
         self.constant = nn.Parameter(torch.zeros(2 * places_for(capacity)), requires_grad=False)
 
@@ -25,7 +25,7 @@ class Priorities(nn.Module):
 
 
 def write(tree: Tensor, places: Tensor, values: Tensor) -> None:
-    """Gives the places (n,) these priorities (n,), in place. Every sum above them is taken anew from its children."""
+    """Sets the priorities (n,) of the places (n,), in place; every sum above them is recomputed from its children."""
     nodes = len(tree) // 2 + places
     tree[nodes] = values
     for _ in range(levels(tree)):
@@ -34,7 +34,7 @@ def write(tree: Tensor, places: Tensor, values: Tensor) -> None:
 
 
 def fill(tree: Tensor, number: int, value: float) -> None:
-    """Gives the first `number` places this priority and all others none, in place."""
+    """Gives the first `number` places this priority, and all others 0, in place."""
     sums = where(torch.arange(len(tree) // 2, device=tree.device) < number, value, 0.0).to(tree)
     levels = [sums]
     while len(levels[0]) > 1:
@@ -43,11 +43,11 @@ def fill(tree: Tensor, number: int, value: float) -> None:
 
 
 def find(tree: Tensor, uniform: Tensor) -> Tensor:
-    """The places (n,) that numbers (n,) in [0, 1) lead to: each in proportion to its priority.
+    """Maps numbers (n,) in [0, 1) to places (n,), each found in proportion to its priority.
 
-    A place of priority 0 is never found, whatever the rounding, if another has one. The walk goes right only where the
-    right child is positive. It goes left where the right child is 0, or where a number that is not negative lies below
-    the left child. So from an entry that is positive it always goes to one that is positive.
+    A place of priority 0 is never found if another is positive, even with rounding errors. The search only goes right
+    if the right child is positive. It goes left if the right child is 0, or if the number, which is not negative, is
+    below the left child. In both cases a positive entry leads to a positive entry.
     """
     nodes, mass = torch.ones_like(uniform, dtype=torch.int64), uniform * tree[1]
     for _ in range(levels(tree)):

@@ -1,4 +1,4 @@
-"""The plumbing of the PyTorch twins. `shared/frameworks/jax_side.py` holds the same names for JAX."""
+"""Common code of the PyTorch twins. `shared/frameworks/jax_side.py` has the same names for JAX."""
 
 import random
 import sys
@@ -17,16 +17,16 @@ Rows = TypeVar("Rows", bound=tuple)
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device that a config's `device` names: `auto` is the GPU where there is one.
+    """The device that a config's `device` names: `auto` is the GPU if there is one, else the CPU.
 
-    CORL's files say `cuda` everywhere, so a machine without a GPU says so on standard error and uses the CPU.
+    CORL's files always say `cuda`, so on a machine without a GPU this prints a line to stderr and uses the CPU.
 
     Raises:
         InputError: PyTorch does not know the device, or cannot compute on it here.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with warnings.catch_warnings(action="ignore"):  # of names that are no longer used
+    with warnings.catch_warnings(action="ignore"):  # about deprecated names
         device = _parsed(name)
         if device.type == "cuda" and not torch.cuda.is_available():
             print(f"device {name} is not available here: using cpu", file=sys.stderr)
@@ -43,14 +43,14 @@ def _parsed(name: str) -> torch.device:
 
 
 def _try(device: torch.device) -> None:
-    """Adds two numbers on the device.
+    """Adds two numbers on the device, to check that it works.
 
     Raises:
-        InputError: It cannot.
+        InputError: It does not work.
     """
     try:
         torch.ones(1, device=device).add(1).item()
-    except Exception as error:  # each device has an exception of its own
+    except Exception as error:  # each device raises its own type
         raise InputError(f"device {device} cannot compute here ({reason(error)}): use auto, cpu or cuda") from None
 
 
@@ -58,8 +58,8 @@ def seed_everything(seed: int, deterministic: bool = False) -> None:
     """Seeds NumPy's global generator (batch indices), Python's and torch's, as CORL does before it builds networks.
 
     Args:
-        seed: Of all three.
-        deterministic: Makes torch refuse what it cannot do deterministically.
+        seed: The seed of all three.
+        deterministic: Whether torch should refuse operations that are not deterministic.
     """
     np.random.seed(seed)
     random.seed(seed)
@@ -77,6 +77,6 @@ def on_arrays(policy: Callable[..., Tensor], network: nn.Module, *arrays: np.nda
 
 
 def mean_metrics(history: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """The mean of each metric over the updates that reported it: one device sync for a whole interval."""
+    """The mean of each metric over the updates that reported it, with one device sync for a whole interval."""
     names = {name for metrics in history for name in metrics}
     return {name: torch.stack([m[name] for m in history if name in m]).mean().item() for name in sorted(names)}

@@ -1,7 +1,7 @@
 """The algorithms' files by name.
 
-An algorithm is called by its file's path below `corl_torch` and `corl_jax`: `cql`, `finetune/iql`. SAC is older than
-its folder: its checkpoints and tables call it `sac`, and `online/sac` is understood too.
+An algorithm's name is its file's path below `corl_torch` and `corl_jax`: `cql`, `finetune/iql`. SAC is older than its
+folder, so checkpoints and tables call it `sac`, but `online/sac` is accepted too.
 """
 
 import importlib
@@ -14,23 +14,23 @@ from shared.errors import InputError
 from shared.names import nearest
 
 ROOT = Path(__file__).resolve().parents[2]
-# By the names of folders, what people call them
+# The frameworks' usual names, by their names in folders
 FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX"}
 _OLDER_NAMES = {"online/sac": "sac"}
 
 
 def algorithms(framework: str, root: Path = ROOT) -> dict[str, Path]:
-    """A framework's files by the names of their algorithms, in order."""
+    """A framework's files by the names of their algorithms, sorted."""
     folder = root / f"corl_{framework}"
     names = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("[!_]*.py")}
     return {_OLDER_NAMES.get(name, name): names[name] for name in sorted(names)}
 
 
 def name_of(framework: str, algorithm: str) -> str:
-    """The name by which checkpoints and tables know an algorithm.
+    """The name of an algorithm in checkpoints and tables.
 
     Raises:
-        InputError: There is none of this name.
+        InputError: There is no such algorithm.
     """
     files = algorithms(framework)
     name = _OLDER_NAMES.get(algorithm, algorithm)
@@ -43,22 +43,22 @@ def path_of(framework: str, algorithm: str) -> Path:
     """The file of a twin.
 
     Raises:
-        InputError: As `name_of`.
+        InputError: As for `name_of`.
     """
     return algorithms(framework)[name_of(framework, algorithm)]
 
 
 def page_of(algorithm: str) -> str:
-    """The name of an algorithm's page in `docs/algorithms`; the pages lie beside each other."""
+    """The name of an algorithm's page; all pages are in one folder, `docs/algorithms`."""
     return algorithm.replace("/", "_")
 
 
 @cache
 def load_twin(framework: str, algorithm: str) -> ModuleType:
-    """The module of a twin, imported.
+    """Imports the module of a twin.
 
     Raises:
-        InputError: As `name_of`.
+        InputError: As for `name_of`.
     """
     return importlib.import_module(".".join(path_of(framework, algorithm).relative_to(ROOT).with_suffix("").parts))
 

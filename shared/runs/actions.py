@@ -1,4 +1,4 @@
-"""The box of a run's actions, from its settings, its environment or its data, and the units that are learnt in."""
+"""The bounds of a run's actions, from its settings, its environment or its data, and the units they are learnt in."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from shared.runs.origin import Origin
 from shared.runs.progress import say, warn
 from shared.runs.settings import OfflineConfig, RecordConfig, RunConfig
 
-# Of half a width: what rounding alone may put beyond a bound
+# Rounding error that is tolerated beyond a bound, as a share of the box's width
 _ROUNDING = 1e-3
 
 
@@ -25,18 +25,18 @@ def action_units(
 ) -> ActionUnits:
     """The units in which a run learns its actions.
 
-    Those of the checkpoint that the run begins with come first, since its networks have learnt in them. Then comes an
-    action scaler, and else the box decides.
+    A checkpoint's units come first, because the networks that the run starts from were trained in them. Next comes an
+    action scaler. Without either, the units follow from the box.
 
     Args:
-        config: The settings of the run, which may have bounds, and a scaler.
+        config: The settings of the run, which may set bounds and a scaler.
         there: The environment's actions.
-        learnt: The actions (N, A) that are learnt from; None: there are no data.
-        recorded: All actions of the dataset (M, A); None: there are no data.
-        origin: What the run begins with; None: it begins anew.
+        learnt: The actions (N, A) of the training data; None without a dataset.
+        recorded: All actions of the dataset (M, A); None without a dataset.
+        origin: The checkpoint that the run starts from; None for a run that starts from scratch.
 
     Raises:
-        InputError: A bound is missing, does not fit, or is set where it has no effect.
+        InputError: A bound is missing, does not fit, or is set but has no effect.
     """
     if there.finite:
         _refuse_settings_of_vectors(config)
@@ -52,13 +52,13 @@ def action_units(
 def action_box(
     config: RecordConfig | None, there: ActionBox | None, size: int, recorded: np.ndarray | None = None
 ) -> ActionBox:
-    """A finite box for actions: where the settings say nothing, the environment's bounds, else those of the data.
+    """A finite box for actions: the settings' bounds, else the environment's, else those of the data.
 
     Args:
-        config: The settings of the run, which may have bounds; None: there are none.
-        there: The environment's box; None: there is no environment.
+        config: The settings of the run, which may set bounds; None if there are none.
+        there: The environment's box; None without an environment.
         size: A.
-        recorded: All actions of the dataset (M, A); None: there are no data.
+        recorded: All actions of the dataset (M, A); None without a dataset.
 
     Raises:
         InputError: A bound is missing or does not fit.
@@ -81,7 +81,7 @@ def action_box(
 
 
 def _asked(config: RecordConfig | None, there: ActionBox | None, size: int) -> ActionBox:
-    """The environment's box with the bounds that the settings have in their place; infinite without either."""
+    """The environment's box, with the settings' bounds in place of its own; infinite if neither has a bound."""
     free = np.full(size, np.inf, np.float32)
     box = ActionBox(-free, free) if there is None else there
     if not isinstance(config, RunConfig):
@@ -103,7 +103,7 @@ def _asked(config: RecordConfig | None, there: ActionBox | None, size: int) -> A
 
 
 def _components(name: str, values: tuple[float, ...], size: int) -> np.ndarray | None:
-    """A setting's bound of each component, (A,); None where it is not set."""
+    """A setting's bound for each component, (A,); None if it is not set."""
     if not values:
         return None
     if len(values) not in (1, size):
@@ -112,7 +112,7 @@ def _components(name: str, values: tuple[float, ...], size: int) -> np.ndarray |
 
 
 def _bounded_by(box: ActionBox, recorded: np.ndarray) -> ActionBox:
-    """A box whose missing bounds are the least and the greatest action; one apart where these are the same."""
+    """Fills a box's missing bounds with the data's smallest and largest actions, one apart if these are equal."""
     low = np.where(np.isfinite(box.low), box.low, recorded.min(axis=0)).astype(np.float32)
     high = np.where(np.isfinite(box.high), box.high, recorded.max(axis=0)).astype(np.float32)
     below = (low >= high) & ~np.isfinite(box.low)
@@ -121,7 +121,7 @@ def _bounded_by(box: ActionBox, recorded: np.ndarray) -> ActionBox:
 
 
 def _tell_of_others(box: ActionBox, recorded: np.ndarray) -> None:
-    """Says, once, that actions of the data lie outside the box."""
+    """Warns, once, that some actions of the data are outside the box."""
     beyond = np.maximum(box.low - recorded, recorded - box.high)
     rows = int((beyond > _ROUNDING * (box.high - box.low)).any(axis=1).sum())
     if rows:
@@ -145,7 +145,7 @@ def _scales_actions(config: RecordConfig) -> bool:
 
 
 def with_actions_in(units: ActionUnits, rows: Any) -> Any:
-    """Rows of vectors of actions in these units; others as they are."""
+    """Converts vector actions in these rows to these units; finite actions stay as they are."""
     if units.are_neutral:
         return rows
     columns = [name for name in ("actions", "next_actions") if hasattr(rows, name)]

@@ -1,4 +1,4 @@
-"""Evaluations that a thread makes beside the training, and the waiting for them."""
+"""Evaluations that run in a thread beside training."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
@@ -10,12 +10,12 @@ from shared.runs.evaluators import AnyEvaluation, AnyEvaluator
 from shared.runs.rollouts import Predict
 from shared.runs.valuation import Value
 
-# While an evaluation is awaited: for signals, and for the device, whose end begins what counts as waiting
+# Polling interval while waiting for an evaluation: signals are handled, and the device is checked, between two polls
 _SECONDS_BETWEEN_LOOKS = 0.01
 
 
 class Outcome(NamedTuple):
-    """An evaluation after `step` updates, by a policy that was asked for the return `prompt`, if for one."""
+    """An evaluation after `step` updates, of a policy prompted with the return `prompt`, or None without a prompt."""
 
     step: int
     prompt: float | None
@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """An evaluation whose outcome is not yet known."""
+    """An evaluation that has not finished yet."""
 
     step: int
     prompt: float | None
@@ -31,24 +31,24 @@ class Pending(NamedTuple):
 
 
 class BackgroundEvaluator:
-    """A thread that evaluates, and what it was asked for; outcomes come in the order in which they were asked for.
+    """Runs evaluations in a thread, and hands out their outcomes in the order of the requests.
 
     Attributes:
-        pending: What was asked for and has not been handed out, the oldest first.
+        pending: The requests whose outcomes have not been handed out yet, the oldest first.
     """
 
     def __init__(self, evaluator: AnyEvaluator) -> None:
-        """The thread begins with the first evaluation."""
+        """Prepares the thread, which starts with the first evaluation."""
         self.pending: deque[Pending] = deque()
         self._evaluator = evaluator
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluation")
 
     def ask(self, step: int, policy: Policy | ContextPolicy | Value | Predict, prompt: float | None) -> None:
-        """Has a policy evaluated, and returns at once."""
+        """Requests an evaluation of a policy, and returns at once."""
         self.pending.append(Pending(step, prompt, self._thread.submit(self._evaluator, policy)))
 
     def known(self) -> Iterator[Outcome]:
-        """The outcomes that are known by now.
+        """Yields the outcomes that are available now.
 
         Raises:
             Exception: Whatever an evaluation raised.
@@ -57,7 +57,7 @@ class BackgroundEvaluator:
             yield self.awaited()
 
     def known_before(self, values: Collection[SupportsFloat]) -> Iterator[Outcome]:
-        """Each outcome as soon as it is known, while the device still computes these values.
+        """Yields each outcome as soon as it is available, until the device has computed these values.
 
         Raises:
             Exception: Whatever an evaluation raised.
@@ -68,26 +68,26 @@ class BackgroundEvaluator:
                 yield self.awaited()
 
     def awaited(self, look: Callable[[], None] = lambda: None) -> Outcome:
-        """The oldest that is pending, as soon as it is known.
+        """Waits for the oldest pending evaluation and returns its outcome.
 
         Args:
-            look: Called while it is not; may raise.
+            look: Called repeatedly while waiting; may raise.
 
         Raises:
             Exception: Whatever the evaluation raised.
         """
         step, prompt, evaluation = self.pending.popleft()
-        # Python runs a signal's handler between two waits, but not always within one that has just begun.
+        # Python runs a signal's handler between two waits, but not always within a wait that has just begun.
         while not evaluation.done():
             look()
             wait([evaluation], timeout=_SECONDS_BETWEEN_LOOKS)
         return Outcome(step, prompt, evaluation.result())
 
     def close(self) -> None:
-        """Ends the thread; what it has not begun it leaves, and an evaluation that goes on is waited for."""
+        """Ends the thread: waits for an evaluation that has begun, and cancels the others."""
         self._thread.shutdown(cancel_futures=True)
 
 
 def _is_ready(value: SupportsFloat) -> bool:
-    """Whether a device has computed it, where it tells."""
+    """Whether a device has computed a value; True for values that cannot tell."""
     return value.is_ready() if hasattr(value, "is_ready") else True

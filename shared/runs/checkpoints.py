@@ -1,4 +1,4 @@
-"""A run's own checkpoints: where they lie, and which of them are kept."""
+"""A run's own checkpoints: their paths, and the choice of those that are kept."""
 
 import contextlib
 import math
@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 _KEPT = 2
-# What a checkpoint that cannot be used any more is called
+# Suffix added to a checkpoint that is no longer usable
 _ASIDE = ".aside"
 
 READERS: dict[str, Callable[[str], Mapping[str, Any]]] = {}
-"""The readers of checkpoints, by the file's suffix: each framework enters its own when it is imported."""
+"""The readers of checkpoints, by file suffix; each framework registers its own when it is imported."""
 
 
 class Checkpoints:
-    """The files `step_<n>` of one folder: the last two are kept, and the one that was evaluated best."""
+    """The checkpoints `step_<n>` in one folder, of which the last two and the best are kept."""
 
     def __init__(self, folder: Path, suffix: str) -> None:
-        """Makes nothing; `suffix` is `.pt` or `.msgpack`."""
+        """Stores the folder and the suffix, `.pt` or `.msgpack`; creates no files."""
         self.folder = folder
         self._suffix = suffix
 
@@ -28,7 +28,7 @@ class Checkpoints:
         return self.folder / f"step_{step}{self._suffix}"
 
     def steps(self) -> list[int]:
-        """Of those there are, in rising order."""
+        """The steps of all checkpoints in the folder, in ascending order."""
         pattern = re.compile(rf"step_(\d+){re.escape(self._suffix)}")
         found = (pattern.fullmatch(path.name) for path in self.folder.glob("step_*"))
         return sorted(int(match[1]) for match in found if match)
@@ -37,20 +37,20 @@ class Checkpoints:
         """Removes all but the last two and the best.
 
         Args:
-            scores: How those that were evaluated did, by their step; NaN is no score.
-            lower_is_better: Whether the least is best, as of an error.
+            scores: Scores of the evaluated checkpoints, by step; NaN counts as no score.
+            lower_is_better: Whether the lowest score is the best, as for an error.
         """
         steps = self.steps()
         kept = set(steps[-_KEPT:])
         if evaluated := [step for step in steps if math.isfinite(scores.get(step, math.nan))]:
             kept.add((min if lower_is_better else max)(evaluated, key=scores.__getitem__))
         for step in set(steps) - kept:
-            # One too many does no harm.
+            # A checkpoint too many does no harm.
             with contextlib.suppress(OSError):
                 self.path(step).unlink()
 
     def tidy(self, last: int) -> None:
-        """Removes half-written files, and renames files from after step `last`, which a resumed run writes again."""
+        """Removes partial files, and renames checkpoints after step `last`, because a resumed run writes them again."""
         for partial in self.folder.glob("*.partial"):
             partial.unlink()
         for step in self.steps():

@@ -1,9 +1,9 @@
 """Configurations: dataclasses filled from the command line, a YAML file, a table of datasets and their defaults.
 
 The first of these that gives a setting wins. A setting's flag has the field's name, and its help is the comment above
-the field. Its text must read as the field's type. Otherwise pyrallis would turn `maybe` into True, `1.5` into 1 and
-`007` into 7 without a word. Config classes must not stand under `from __future__ import annotations`: pyrallis needs
-types.
+the field. Its text must be valid for the field's type, because pyrallis would silently turn `maybe` into True, `1.5`
+into 1 and `007` into 7. Modules with config classes must not use `from __future__ import annotations`, because pyrallis
+needs types.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from shared.runs.vocabulary import check_once, other_names, suggestion
 
 Config = TypeVar("Config", bound=Any)
 
-# What a bad value is quoted by: a few lines of YAML can stand for gigabytes of text.
+# Shortens bad values in messages: a few lines of YAML can expand to gigabytes of text.
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 200, 200
 
@@ -50,7 +50,7 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(message + hint)
 
 
-# Not a setting of a run, but how many there are.
+# Not a setting of a run, but the number of runs
 _SEEDS = _Parser(add_help=False, allow_abbrev=False)
 _SEEDS.add_argument(
     "--seeds",
@@ -62,33 +62,34 @@ _SEEDS.add_argument(
 
 
 def dump(config: Any) -> str:
-    """The config as YAML, in the order of its fields; `--config_path` reads an equal config back."""
+    """The config as YAML, in the order of its fields; `--config_path` reads it back."""
     return pyrallis.dump(config, sort_keys=False)
 
 
 def as_text(config: Any) -> dict[str, Any]:
-    """The config's settings as `read_yaml` reads them from a run's `config.yaml`."""
+    """The config's settings as text, as `read_yaml` reads them from a run's `config.yaml`."""
     return yaml.load(dump(config), _TextLoader)
 
 
 def parse(
     config_class: type[Config], algorithm: str, args: Sequence[str] | None = None, prog: str | None = None
 ) -> Config:
-    """Builds a config; what came from the dataset's row is printed in one line.
+    """Builds a config, and prints the settings that came from the dataset's row in one line.
 
     A setting is taken from the command line, else from the file given as `--config_path`. Otherwise it is taken from
-    the row that `configs/<algorithm>.yaml` holds for the dataset, else from the dataclass. `--help` prints the settings
-    and exits. Where `--resume` names a run's folder, its `config.yaml` is such a file.
+    the dataset's row in `configs/<algorithm>.yaml`, else from the dataclass. `--help` prints the settings and exits. If
+    `--resume` names a run's folder, its `config.yaml` takes the place of a missing `--config_path`.
 
-    What CORL, d3rlpy and others call differently from file to file is called alike here, and understood by both names
-    (`shared/runs/vocabulary.py`). A config class may have `CORL_EPOCHS`, the like for what CORL counts in epochs of
-    `num_updates_on_epoch` updates and we count in updates.
+    Settings that CORL, d3rlpy and others name differently from file to file have one name here, but the other names are
+    accepted too (`shared/runs/vocabulary.py`). A config class may also have `CORL_EPOCHS`, for settings that CORL
+    counts in epochs of `num_updates_on_epoch` updates and we count in updates.
 
     Args:
-        config_class: A dataclass with a field `env`, the dataset, or the environment of who makes the data.
+        config_class: A dataclass with a field `env`: a dataset, or an environment if the algorithm collects its own
+            data.
         algorithm: Names the table of datasets, such as `cql`.
-        args: The command line without the program's name; `sys.argv` if None.
-        prog: What the help calls the program; the name of the file that runs if None.
+        args: The command line without the program's name; None means `sys.argv`.
+        prog: The program's name in the help; None means the name of the file that runs.
 
     Raises:
         InputError: A flag, key, value, file or dataset cannot be used.
@@ -106,7 +107,7 @@ def parse(
 
 
 def read_file(config_class: type[Config], algorithm: str, path: Path) -> Config:
-    """The config of a run's `config.yaml`, or of one of CORL's, as `--config_path` reads it.
+    """Reads a config from a run's `config.yaml`, or from one of CORL's files, as `--config_path` does.
 
     Raises:
         InputError: The file, a key or a value cannot be used.
@@ -115,7 +116,7 @@ def read_file(config_class: type[Config], algorithm: str, path: Path) -> Config:
 
 
 def from_settings(config_class: type[Config], algorithm: str, values: Mapping[str, Any], where: str) -> Config:
-    """The config of settings by name, as text or as values; `where` begins the message if one cannot be used.
+    """Builds a config from settings by name, as text or as values; `where` is the prefix of error messages.
 
     Raises:
         InputError: A key or a value cannot be used.
@@ -126,7 +127,7 @@ def from_settings(config_class: type[Config], algorithm: str, values: Mapping[st
 
 
 def _completed(config_class: type[Config], algorithm: str, given: dict[str, Any]) -> tuple[Config, dict[str, Any]]:
-    """The config of the settings given and of its dataset's row, which is returned too."""
+    """Completes the given settings with the row of their dataset; returns the config and the row."""
     row = dataset_row(config_class, algorithm, given.get("env", config_class.env))
     config = config_class(**(row | given))
     check(config)
@@ -134,17 +135,17 @@ def _completed(config_class: type[Config], algorithm: str, given: dict[str, Any]
 
 
 def algorithms() -> list[str]:
-    """The names of all algorithms: each has its table of datasets."""
+    """The names of all algorithms, each of which has a table of datasets."""
     return sorted(path.relative_to(_TABLES).with_suffix("").as_posix() for path in _TABLES.rglob("*.yaml"))
 
 
 def _settings_of_run(resume: str | None) -> str | None:
-    """The file that holds the settings of the run to go on with, if one is named."""
+    """The path of the settings of the run to resume, if `--resume` names a folder."""
     return None if resume in (None, "", "auto") else str(Path(resume) / "config.yaml")
 
 
 def _check_kept(config_class: type, algorithm: str, path: str) -> None:
-    """Whether the settings that a run has kept are settings of this algorithm.
+    """Checks that the settings in a run's folder are settings of this algorithm.
 
     Raises:
         InputError: Some are not.
@@ -158,9 +159,9 @@ def _check_kept(config_class: type, algorithm: str, path: str) -> None:
 
 
 def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, Any]:
-    """The settings that `configs/<algorithm>.yaml` holds for a dataset, decoded; none for a known one without a row.
+    """The decoded settings in a dataset's row of `configs/<algorithm>.yaml`; empty for a known dataset without a row.
 
-    A row for a set of OGBench's counts for each of its tasks that has none of its own.
+    The row of an OGBench dataset also applies to each of its tasks without a row of its own.
 
     Raises:
         InputError: The dataset is unknown, or its row has a key or value that the config does not allow.
@@ -174,7 +175,7 @@ def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, A
 
 
 def _table(config_class: type, algorithm: str) -> Path:
-    """The file of an algorithm's settings: ours, or the one in `configs` beside somebody's own twin."""
+    """The file of an algorithm's table: ours, or the one in `configs` next to a user's own twin."""
     ours = _TABLES / f"{algorithm}.yaml"
     return ours if ours.exists() else Path(inspect.getfile(config_class)).parent / "configs" / f"{algorithm}.yaml"
 
@@ -191,11 +192,11 @@ def cli(
     It returns each seed's run.
 
     An error or a signal ends the process with one line on stderr. The status is 2 for input that cannot be used, 1 for
-    a run that cannot go on, 130 for Ctrl-C and 143 for SIGTERM. `args` and `prog` are those of `parse`.
+    a run that cannot continue, 130 for Ctrl-C and 143 for SIGTERM. `args` and `prog` are passed to `parse`.
     """
     try:
         raise_again()
-        # Before a run begins there is nothing to save; within it, its own request hears.
+        # Before a run begins there is nothing to save; during a run, its own request handles signals.
         stop = StopRequest(lambda: "nothing was saved yet")
         with stop, stop.obeyed_at_once():
             command, settings = _SEEDS.parse_known_args(args)
@@ -217,7 +218,7 @@ def cli(
 
 
 def _trained(train: Callable[[Config], Any], config: Config, number: int) -> list[Any]:
-    """As `train_seeds`; where memory runs out outside of a run, too, a RunError says so."""
+    """Calls `train_seeds`, and turns running out of memory outside of a run into a RunError."""
     try:
         return train_seeds(train, config, number)
     except Exception as error:
@@ -228,14 +229,14 @@ def _trained(train: Callable[[Config], Any], config: Config, number: int) -> lis
 
 
 class _GivenTwiceError(yaml.YAMLError):
-    """A mapping has a key twice."""
+    """A mapping contains the same key twice."""
 
 
 class _TextLoader(yaml.SafeLoader):
-    """Leaves every plain scalar but `null` as the text it was written as; the field's type decodes it.
+    """Leaves every plain scalar except `null` as text, which the type of its field decodes.
 
-    Nothing is built but text, `null`, lists and mappings: PyYAML's further types raise whatever a bad text makes them
-    raise.
+    It only builds text, `null`, lists and mappings, because PyYAML's constructors for other types raise arbitrary
+    errors on bad text.
     """
 
     yaml_constructors: typing.ClassVar = {
@@ -250,7 +251,7 @@ class _TextLoader(yaml.SafeLoader):
     }
 
     def compose_mapping_node(self, anchor: dict[Any, Any]) -> yaml.MappingNode:
-        """As PyYAML does, which would take the last of two equal keys without a word."""
+        """Rejects duplicate keys, of which PyYAML would silently use the last."""
         node, lines = super().compose_mapping_node(anchor), dict[str, int]()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -263,10 +264,10 @@ class _TextLoader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping whose scalars are text, but for `null`.
+    """Reads a YAML mapping; its scalars are text, except for `null`.
 
     Raises:
-        InputError: The file cannot be read, is no YAML or no mapping.
+        InputError: The file cannot be read, or is not a YAML mapping.
     """
     try:
         content = yaml.load(path.read_bytes(), _TextLoader)
@@ -288,7 +289,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def _read_flags(
     parser: argparse.ArgumentParser, config_class: type, algorithm: str, args: Sequence[str] | None
 ) -> dict[str, str | None]:
-    """The settings given on the command line, as text, by the names that they were given by."""
+    """The settings on the command line, as text, under the names that the user gave."""
     flags, unknown = parser.parse_known_args(args)
     if unknown:
         flag = unknown[0].partition("=")[0]
@@ -328,21 +329,21 @@ def _parser(config_class: type, algorithm: str, prog: str | None) -> argparse.Ar
 
 
 def _metavar(kind: Any) -> str:
-    """The placeholder in the help for a value of this type."""
+    """The placeholder for a value of this type in the help."""
     if scalar_or_tuple(kind) is tuple:
         return f"[{_METAVARS[entry_types(kind)[0]]},...]"
     return _METAVARS[base_type(kind)]
 
 
 def _run_settings(config_class: type) -> set[str]:
-    """The settings of the run rather than of its algorithm, which `shared/runs/settings.py` declares."""
+    """The settings that `shared/runs/settings.py` declares: settings of the run rather than of its algorithm."""
     shared = (base for base in inspect.getmro(config_class) if base.__module__ == RunConfig.__module__)
     return {field.name for base in shared for field in dataclasses.fields(base)}
 
 
 @cache  # pyrallis parses the whole source for each comment
 def _comment(config_class: type, name: str) -> str:
-    """The comment above a field, where the class that declares it last has one; else of the class before, and so on."""
+    """The comment above a field, from the most derived class whose declaration of the field has a comment."""
     for base in inspect.getmro(config_class):
         declares = name in inspect.get_annotations(base)
         if declares and (comment := get_attribute_docstring(base, name).comment_above):
@@ -351,7 +352,7 @@ def _comment(config_class: type, name: str) -> str:
 
 
 def _help(config_class: type, field: dataclasses.Field, others: Sequence[str]) -> str:
-    """The comment above a field, its bounds, its default and its other names, escaped for argparse."""
+    """A field's help: its comment, bounds, default and other names, escaped for argparse."""
     comment = _comment(config_class, field.name)
     facts = [field.metadata["words"]] if "words" in field.metadata else []
     facts += [f"default: {_text(field.default)}", *([f"also: {', '.join(others)}"] if others else [])]
@@ -359,7 +360,7 @@ def _help(config_class: type, field: dataclasses.Field, others: Sequence[str]) -
 
 
 def _text(value: Any) -> str:
-    """A value as one types it."""
+    """Formats a value as a user would type it."""
     if value is None:
         return "null"
     if isinstance(value, tuple):
@@ -372,7 +373,7 @@ def _text_or_null(text: str) -> str | None:
 
 
 def _decode(config_class: type, algorithm: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Turns text into values of the fields' types; `where` begins the message if that fails."""
+    """Decodes settings according to the types of their fields; `where` is the prefix of error messages."""
     types, others, epochs = _field_types(config_class), _other_names(config_class, algorithm), _epochs(config_class)
     alone = {field.name for field in dataclasses.fields(config_class) if "alone" in field.metadata}
     check_once(values, others, where)
@@ -391,17 +392,17 @@ def _decode(config_class: type, algorithm: str, values: Mapping[str, Any], where
 
 
 class _Epochs(int):
-    """A number of updates as some of CORL's files give it: in epochs."""
+    """A number of updates given in epochs, as in some of CORL's files."""
 
 
 def _in_updates(config_class: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with every number of epochs multiplied by an epoch's updates, wherever those were given."""
+    """Multiplies settings given in epochs by the updates in an epoch."""
     epoch = given.get("num_updates_on_epoch", getattr(config_class, "num_updates_on_epoch", 1))
     return {name: epoch * value if isinstance(value, _Epochs) else value for name, value in given.items()}
 
 
 def _decoded(kind: Any, value: Any) -> Any:
-    """One value of a field's type; pyrallis knows neither `str | None` nor `tuple[float, ...]`."""
+    """Decodes a value of a field's type; pyrallis supports neither `str | None` nor `tuple[float, ...]`."""
     if value is None and is_optional(kind):
         return None
     if scalar_or_tuple(kind) is not tuple:
@@ -428,7 +429,7 @@ def _hint(config_class: type, algorithm: str, name: str, further: Sequence[str] 
 
 
 def _epochs(config_class: type) -> dict[str, str]:
-    """The settings that CORL counts in epochs, with their names here."""
+    """The settings that CORL counts in epochs: CORL's names, and ours."""
     return getattr(config_class, "CORL_EPOCHS", {})
 
 
@@ -458,5 +459,5 @@ def _decode_float(value: float) -> float:
 def _decode_str(value: str) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
-    value.encode()  # what is no text, as a file's name may be, could be neither printed nor written down
+    value.encode()  # invalid text, possible in a file's name, could be neither printed nor written
     return value

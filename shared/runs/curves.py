@@ -21,18 +21,18 @@ LABELS = {
     "action_error": "action error",
     "steps_followed": "steps that the model follows an episode",
 }
-# Of these less is better. They are small, so more of their digits are printed than of a score.
+# Metrics for which less is better. They are small, so they are printed with more digits than a score.
 ERRORS = ("action_error",)
 _ERROR_PLACES = 4
-# A run counts as the mean of its last evaluations: as many as this.
+# A run's score is the mean of this many last evaluations.
 AVERAGED = 3
-# The file in a run's folder
+# Name of the picture in a run's folder
 PICTURE = "learning_curve.png"
 
 LARGEST = 1e100
-"""Of a return that is drawn: whatever a picture multiplies it by stays finite."""
+"""Largest return that is drawn: whatever a picture multiplies it by stays finite."""
 
-# Characters of a line in a picture, and how many of them are its end
+# Longest line of text in a picture, in characters, and how many of them are kept from its end
 _LONGEST, _END = 60, 15
 
 
@@ -40,11 +40,11 @@ class Curve(NamedTuple):
     """Evaluations over a run.
 
     Attributes:
-        metric: Of `LABELS`.
-        steps: (E,), updates done at each evaluation.
+        metric: A key of `LABELS`.
+        steps: (E,), updates done before each evaluation.
         values: (E, n_episodes), one per episode.
         references: The same metric of other policies by name, such as those the data came from.
-        switch: After how many updates the run went on in its environment; None if it never does.
+        switch: Number of updates before the online phase; None for a run without one.
     """
 
     metric: str
@@ -55,7 +55,7 @@ class Curve(NamedTuple):
 
 
 def places(metric: str) -> int:
-    """The digits behind the point with which a metric is printed."""
+    """The number of decimal places with which a metric is printed."""
     return _ERROR_PLACES if metric in ERRORS else 1
 
 
@@ -65,7 +65,7 @@ def printable(text: str) -> str:
 
 
 def drawable(text: str) -> str:
-    """A `printable` name that Matplotlib draws as it stands, without formulas; a long one loses its middle."""
+    """A `printable` name escaped for Matplotlib, so that it contains no formulas; long names are cut in the middle."""
     shown = printable(text)
     if len(shown) > _LONGEST:
         shown = f"{shown[: _LONGEST - _END]}...{shown[-_END:]}"
@@ -78,7 +78,7 @@ def png(figure: Figure) -> bytes:
     Raises:
         Exception: Whatever Matplotlib raises.
     """
-    # A box in a glyph's place says enough.
+    # The box that replaces a missing glyph says enough.
     warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing from font", category=UserWarning)
     image = io.BytesIO()
     figure.savefig(image, format="png")
@@ -86,7 +86,7 @@ def png(figure: Figure) -> bytes:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """A figure as an SVG without a ground, the same text each time: its name decides the names within it.
+    """Renders a figure as an SVG with a transparent background, reproducibly: `name` is the salt of its ids.
 
     Raises:
         Exception: Whatever Matplotlib raises.
@@ -98,12 +98,12 @@ def svg(figure: Figure, name: str) -> str:
 
 
 def mark_switch(axes: Axes, step: int) -> None:
-    """A line where the online phase begins, with a label for the legend."""
+    """Draws a line where the online phase begins, with a label for the legend."""
     axes.axvline(step, color="0.5", linestyle=":", linewidth=1, label="online from here on")
 
 
 def count_updates(axes: Axes) -> None:
-    """Whole numbers along the lower axis, written as short as they are: 500, 1k, 1.5k."""
+    """Labels the x axis with short whole numbers: 500, 1k, 1.5k."""
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
@@ -111,13 +111,13 @@ def count_updates(axes: Axes) -> None:
 def draw_model(
     epochs: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]], near: float, title: str
 ) -> bytes:
-    """A dynamics model's run as a PNG image: each member's held-out error, and how far roll-outs leave real episodes.
+    """Draws a dynamics model's run as a PNG image: each member's held-out error, and roll-outs' distance from episodes.
 
     Args:
-        epochs: Rows with `step`, and `holdout_loss_0` and so on for each member.
+        epochs: Rows with `step`, and with `holdout_loss_0` and so on for each member.
         evaluations: Rows with `step` and `rollout_errors`; the first, the middle and the last are drawn.
         near: The error up to which a roll-out follows its episode.
-        title: Of the whole.
+        title: Title of the picture.
 
     Raises:
         Exception: Whatever Matplotlib raises.
@@ -145,7 +145,7 @@ def draw_model(
 
 
 def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:
-    """The curve as a PNG image: means with one standard deviation over the episodes, references dashed, over `unit`.
+    """Draws the curve as a PNG image over `unit`: mean and standard deviation over episodes, and dashed references.
 
     Raises:
         Exception: Whatever Matplotlib raises.

@@ -1,4 +1,4 @@
-"""Convolutions that read images, by name: both frameworks build them from these facts."""
+"""The encoders of images, by name; both frameworks build their networks from these facts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from shared.envs.spaces import Shape
 from shared.errors import InputError
 
 NO_ENCODER = "none"
-"""The name for vectors, which go into the hidden layers as they are."""
+"""The name for vector observations, which go into the hidden layers unchanged."""
 
 
 class Filter(NamedTuple):
-    """A layer of convolutions: how many there are, the side of their square kernels, and their stride."""
+    """A convolutional layer: number of channels, side of the square kernels, and stride."""
 
     channels: int
     kernel: int
@@ -26,18 +26,18 @@ FILTERS: Mapping[str, Sequence[Filter]] = {
     # Young and Tian, MinAtar, 2019, https://arxiv.org/abs/1903.03176, for images of 10 by 10
     "minatar": (Filter(16, 3, 1),),
 }
-"""d3rlpy's encoder. Nothing is padded, and a ReLU follows each layer."""
+"""Plain convolutional encoders, as in d3rlpy: no padding, and a ReLU after each layer."""
 
 
 @dataclass(frozen=True)
 class Impala:
-    """Stacks of a convolution, a pool that halves the image, and residual blocks.
+    """Stacks of a convolution, pooling that halves the image, and residual blocks.
 
     Espeholt et al., IMPALA, 2018, https://arxiv.org/abs/1802.01561, as in jaxrl_m.
 
     Attributes:
-        channels: Of each stack.
-        blocks: In each stack, of two convolutions each.
+        channels: Channels of each stack.
+        blocks: Residual blocks in each stack, with two convolutions each.
     """
 
     channels: Sequence[int] = (16, 32, 32)
@@ -46,15 +46,15 @@ class Impala:
 
 @dataclass(frozen=True)
 class ResNet:
-    """Residual units after a 7 by 7 convolution: group normalization, standardized kernels.
+    """Residual units after a 7 by 7 convolution, with group normalization and standardized kernels.
 
     He et al., Identity Mappings in Deep Residual Networks, 2016, https://arxiv.org/abs/1603.05027. Kolesnikov et al.,
     Big Transfer, 2019, https://arxiv.org/abs/1912.11370, as in jaxrl_m's `resnetv2-26-1`.
 
     Attributes:
-        width: Channels of the first convolution, which each stage after the first doubles within its units.
-        units: Of each stage. A unit gives four times the channels that it has within.
-        groups: Of channels that are normalised together.
+        width: Channels of the first convolution. Each stage after the first doubles the channels inside its units.
+        units: Residual units in each stage. A unit outputs four times the channels that it has inside.
+        groups: Number of groups for group normalization.
     """
 
     width: int = 64
@@ -63,27 +63,27 @@ class ResNet:
 
     @property
     def stages(self) -> Sequence[tuple[int, int]]:
-        """Of each unit in turn the channels within and the stride: 2 where a stage after the first begins."""
+        """Inner channels and stride of each unit; the stride is 2 at the start of each stage after the first."""
         numbered = [(stage, unit) for stage, units in enumerate(self.units) for unit in range(units)]
         return [(self.width * 2**stage, 2 if stage and not unit else 1) for stage, unit in numbered]
 
 
 ENCODERS: dict[str, Sequence[Filter] | Impala | ResNet] = {**FILTERS, "impala": Impala(), "resnet": ResNet()}
-"""The available encoders. No norm keeps statistics of batches, so a policy acts as it was trained."""
+"""The available encoders. None keeps batch statistics, so a policy acts as it was trained."""
 
 
 def halved(size: int) -> int:
-    """The side of an image after a stride of 2, if all of it is read."""
+    """The side of an image after a layer with stride 2 that covers the whole image."""
     return ceil(size / 2)
 
 
 def features(encoder: str, shape: Shape, what: str = "observations") -> int:
-    """How many numbers an encoder makes of an observation.
+    """Returns how many features an encoder computes from an observation.
 
     Args:
-        encoder: Its name.
-        shape: Of the observation.
-        what: Whose observations they are, for the message.
+        encoder: The name of the encoder.
+        shape: The shape of an observation.
+        what: A description of the observations, for the message.
 
     Raises:
         InputError: They are images without an encoder, vectors with one, or images smaller than a kernel.
@@ -128,10 +128,10 @@ def check_readable(reader: Reader, shape: Shape, what: str) -> None:
     Args:
         reader: The algorithm's settings.
         shape: The shape of an observation.
-        what: The observations' origin, for the message.
+        what: A description of the observations, for the message.
 
     Raises:
-        InputError: It doesn't.
+        InputError: The algorithm cannot read them.
     """
     if not isinstance(shape, int) and reader.encoder is None:
         raise InputError(f"{what} are images, which this algorithm cannot read: set env to another")

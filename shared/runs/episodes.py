@@ -1,4 +1,4 @@
-"""After how many steps an episode in an environment is cut that would not end it itself."""
+"""The time limit of episodes in an environment that may not have its own."""
 
 import functools
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from shared.runs.progress import warn
 
 
 def cut_after(given: int | None, env_id: str, raw: Mapping[str, np.ndarray] | None = None) -> int | None:
-    """The steps; None where the environment's own time limit counts.
+    """Returns the step after which an episode is cut, or None to use the environment's own time limit.
 
     Args:
-        given: The setting `max_episode_steps`, which goes before everything else.
+        given: The setting `max_episode_steps`, which takes precedence.
         env_id: The environment.
-        raw: The arrays of the dataset, whose longest episode counts where the environment has no time limit.
+        raw: The arrays of the dataset, whose longest episode is used if the environment has no time limit.
     """
     if given is not None or time_limit(env_id) is not None:
         return given
@@ -24,7 +24,7 @@ def cut_after(given: int | None, env_id: str, raw: Mapping[str, np.ndarray] | No
 
 
 def longest_episode(raw: Mapping[str, np.ndarray]) -> int | None:
-    """Rows of the longest complete episode of a dataset; None where there is none, or nothing says where they end."""
+    """The length of a dataset's longest complete episode, or None if there is none or its ends are unknown."""
     if not {"timeouts", "trajectory_ends"} & raw.keys():
         return None
     ends = episode_ends(dict(raw), None)
@@ -33,7 +33,7 @@ def longest_episode(raw: Mapping[str, np.ndarray]) -> int | None:
 
 @functools.cache  # once for all seeds, and for all evaluators
 def tell_of_cut(env_id: str, steps: int) -> None:
-    """Says after how many steps episodes are cut, of an environment that has no time limit."""
+    """Warns that episodes are cut after this many steps, if the environment has no time limit."""
     if time_limit(env_id) is None:
         warn(
             f"{env_id} has no time limit: an episode is cut after {steps} steps; max_episode_steps sets another number"

@@ -1,7 +1,7 @@
 """Evaluators: the interface that a run uses, and the choice of the one that scores a run on a dataset.
 
-An `Evaluator` holds an environment with its episodes. The others hold rows of a dataset: `ValidationEvaluator` measures
-a policy's actions on them, `DatasetEvaluator` its values, and `RolloutEvaluator` a model.
+`Evaluator` runs episodes in an environment. The others use rows of a dataset: `ValidationEvaluator` measures a policy's
+actions on them, `DatasetEvaluator` its values, and `RolloutEvaluator` a dynamics model.
 """
 
 from typing import Any, Protocol
@@ -36,13 +36,13 @@ class AnyEvaluation(Protocol):
 
 
 class AnyEvaluator(Protocol):
-    """Evaluates a policy, a value function or a model, the same way every time.
+    """Evaluates a policy, a value function or a model in the same way every time.
 
     Attributes:
         fingerprint: Everything that an evaluation depends on, apart from the policy.
         scale: The scale on which outcomes are reported.
-        outcomes: Their name in a row of metrics.
-        measures: Further entries of a row; those in the last row are also in the result.
+        outcomes: The key of the outcomes in a row of metrics.
+        measures: Keys of further entries; the result includes those of the last row.
         has_goals: Whether an episode either succeeds or fails.
     """
 
@@ -62,20 +62,20 @@ class AnyEvaluator(Protocol):
 
 
 def environment_evaluator(config: DatasetConfig, prepared: Prepared) -> Evaluator | None:
-    """The evaluator in a dataset's environment, or None if the dataset has no environment.
+    """Creates the evaluator in a dataset's environment, or returns None if the dataset has no environment.
 
     Raises:
-        InputError: The environment is unknown, or its observations and actions are not the dataset's.
+        InputError: The environment is unknown, or its observations or actions do not match the dataset's.
     """
     opened, attributes = prepared.opened, prepared.opened.read.attributes
     if opened.env_id == NO_ENVIRONMENT:
         return None
-    # The file states returns of the environment that it names.
+    # Returns that the file states are of the environment that the file names.
     stated = attributes if attributes.get("env_id") == opened.env_id else None
     cut = cut_after(config.max_episode_steps, opened.env_id, opened.read.raw)
     longest, together = cut, None
     if isinstance(config, SequenceSettings):
-        # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
+        # A policy with a context is too costly to also compute actions for episodes that wait for a free environment.
         memory.check_size("n_episodes", config.n_episodes, config.n_episodes * least_memory(opened.env_id))
         longest, together = min(config.episode_len, cut or config.episode_len), config.n_episodes
     evaluator = Evaluator(
@@ -120,7 +120,7 @@ def note_cut(evaluator: Evaluator, steps: int | None) -> None:
 
 
 def _misfit(dataset: Any, n_actions: int | None, evaluator: Evaluator) -> tuple[str, str] | None:
-    """Descriptions of the dataset's and the environment's spaces if they don't match, otherwise None."""
+    """Describes the dataset's and the environment's spaces if they don't match, otherwise returns None."""
     states, there = shape_of(dataset.observations), evaluator.actions
     if dataset.actions.ndim == 2:
         ours = f"states of size {states} and actions of size {dataset.actions.shape[1]}"

@@ -1,4 +1,4 @@
-"""Extracting training data from a dataset's rows, by kind."""
+"""Extraction of an algorithm's training data from a dataset's rows."""
 
 from enum import Enum, auto
 from typing import Any, NamedTuple
@@ -16,13 +16,13 @@ from shared.runs.opening import Opened, own_env
 class Extract(Enum):
     """A kind of training data."""
 
-    TRANSITIONS = auto()  # `Batch`, over `n_steps` steps where the config has them
+    TRANSITIONS = auto()  # `Batch`, over `n_steps` steps if the config has them
     SARSA = auto()  # with the data's next actions
     RETURNS = auto()  # with next actions and discounted returns
-    EPISODES = auto()  # with where the file says that episodes end
-    ENDED = auto()  # with where trajectories end by Cal-QL's rule
-    KNOWN = auto()  # those whose next state is known, for a model of the environment
-    TRAJECTORIES = auto()  # whole ones, for sequence models
+    EPISODES = auto()  # with the ends of episodes that the file states
+    ENDED = auto()  # with the ends of trajectories by Cal-QL's rule
+    KNOWN = auto()  # only transitions with a known next state, for a dynamics model
+    TRAJECTORIES = auto()  # whole trajectories, for sequence models
 
 
 class Steps(NamedTuple):
@@ -46,11 +46,11 @@ def extract(opened: Opened, raw: Raw, kind: Extract, steps: Steps) -> Any:
             return extract_returns(raw, limit, steps.discount)
         case Extract.ENDED if names.has_published_results(opened.name):
             return extract_ended(raw, limit)
-        case Extract.ENDED | Extract.EPISODES:  # Cal-QL's rule looks for what a file says
+        case Extract.ENDED | Extract.EPISODES:  # Cal-QL's rule relies on what the file says
             return extract_episodes(raw, limit)
         case Extract.KNOWN:
             following = sources.next_observations(opened.name, opened.read)
-            if following is not None and "rows" in raw:  # others are held out
+            if following is not None and "rows" in raw:  # the other rows are held out
                 following = following[raw["rows"]]
             return extract_known(raw, own_env(opened.name, opened.read.attributes), limit, following)
     if steps.number > 1:

@@ -1,4 +1,4 @@
-"""A run's extras: the curve, Weights & Biases, and a dataset file's remarks on its policies."""
+"""Helpers for what a run can do without: the curve, Weights & Biases, the returns that a dataset's file states."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -12,15 +12,15 @@ _SUFFIX = "_return_mean"
 
 
 class Extra:
-    """Keeps an extra's errors from ending the run: the first one is printed in one line, later ones are not."""
+    """Keeps errors in an optional part from ending the run; only the first error is printed."""
 
     def __init__(self, words: str) -> None:
-        """Nothing has failed yet; `words` tell what has, if anything does."""
+        """Stores the beginning of the warning, which says what has failed."""
         self._words, self._told = words, False
 
     @contextlib.contextmanager
     def spared(self) -> Iterator[None]:
-        """An error in the block ends only the block; Ctrl-C and the like pass through."""
+        """Suppresses errors in the block; Ctrl-C and the like pass through."""
         try:
             yield
         except Exception as error:
@@ -30,9 +30,9 @@ class Extra:
 
 
 def policy_returns(attributes: Mapping[str, Any]) -> dict[str, float]:
-    """The mean returns of the policies that a dataset came from, by name, of the attributes `<name>_return_mean`.
+    """The mean returns of the policies that recorded a dataset, by name, from its attributes `<name>_return_mean`.
 
-    What is no finite number, or has a name that cannot be printed, is left out, and that is said.
+    Values that are not finite, and names that cannot be printed, are left out with a warning.
     """
     keys = sorted(key for key in attributes if key.endswith(_SUFFIX))
     found = {key: _number(attributes[key]) for key in keys if key.isprintable()}
@@ -43,7 +43,7 @@ def policy_returns(attributes: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number as such; None for anything else."""
+    """Converts a value to a finite number, or returns None if it is not one."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

@@ -1,8 +1,8 @@
-"""The facts about a run in its checkpoint, of either framework, and the type that each must have.
+"""The facts about a run that a checkpoint of either framework states, and the type that each must have.
 
-Files from outside may have the right format and the wrong content. It is checked before anything is built on it.
+Files from elsewhere may have the right format and the wrong content, so it is checked before anything uses it.
 
-Whoever reads a checkpoint imports this module then: a new run need not wait for pydantic, a sixth of a second.
+Import this module only when a checkpoint is read, because pydantic would delay the start of a new run by 0.17 s.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeIn
 
 from shared.errors import InputError
 
-# Of a state or an action; a file that says more would only exhaust the memory
+# Largest size of a state or an action; a file that states more would only exhaust the memory
 _LARGEST = 100_000
 _Size = Annotated[int, Field(gt=0, le=_LARGEST)]
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 def _row(values: Any) -> np.ndarray:
-    """A row of finite numbers; CORL's transformer has it as a matrix of one row."""
+    """A row of finite numbers; CORL's transformer stores it as a matrix with one row."""
     row = np.asarray(values)
     if row.dtype.kind not in "fiu" or not row.ndim or row.size != row.shape[-1] or not np.isfinite(row).all():
         raise ValueError("must be a row of finite numbers")
@@ -35,7 +35,7 @@ def _positive(values: Any) -> np.ndarray:
 
 
 class _Progress(BaseModel):
-    """How far a run had come."""
+    """How far a run has come."""
 
     model_config = ConfigDict(strict=True)
 
@@ -46,11 +46,10 @@ class _Progress(BaseModel):
 
 
 class _Environment(BaseModel):
-    """The sizes that networks are built for: the scoring environment, S, A and the bound of every action component.
+    """The scoring environment, and the sizes that networks are built for: S, A and the bound of every action component.
 
-    Of images, channels, height and width take the place of S.
-
-    And the returns that count as 0 and 100, where the run is scored between two.
+    For images, channels, height and width replace S. The reference scores, if the run is scored between two returns,
+    are the returns that count as 0 and 100.
     """
 
     model_config = ConfigDict(strict=True)
@@ -64,7 +63,7 @@ class _Environment(BaseModel):
 
 
 class _Facts(BaseModel):
-    """All are optional, since files of CORL's and of older versions lack some."""
+    """All facts are optional, because CORL's files and files of older versions lack some."""
 
     model_config = ConfigDict(strict=True)
 
@@ -85,14 +84,14 @@ class _Facts(BaseModel):
 
 
 def check_facts(content: Mapping[str, Any], path: str) -> None:
-    """Checks every fact that a checkpoint states; what it does not state is not asked for.
+    """Checks every fact that a checkpoint states; missing facts are accepted.
 
     Args:
-        content: What the file holds, by key.
-        path: Its path, for the message.
+        content: The contents of the file, by key.
+        path: The path of the file, for the message.
 
     Raises:
-        InputError: A fact is of another kind than a run writes, or a number is not finite.
+        InputError: A fact has a type that no run writes, or a number is not finite.
     """
     stated = {name: content[name] for name in _Facts.model_fields if name in content}
     try:
@@ -104,16 +103,16 @@ def check_facts(content: Mapping[str, Any], path: str) -> None:
 
 
 def stored_rows(saved: Any, capacity: int, width: int, path: str) -> tuple[np.ndarray, int]:
-    """The rows (n, W) of a ring as a checkpoint holds it, and where the next one goes.
+    """Returns the rows (n, W) of a ring buffer stored in a checkpoint, and the position of the next row.
 
     Args:
-        saved: What the file holds of it.
-        capacity: Of the ring.
+        saved: The file's entry for the ring buffer.
+        capacity: The capacity of the ring buffer.
         width: W.
-        path: The file's, for the message.
+        path: The path of the file, for the message.
 
     Raises:
-        InputError: There is none, it is of another size, or a number is not finite.
+        InputError: The entry is missing or has another size, or a number is not finite.
     """
     try:
         rows, pointer = np.asarray(saved["rows"]), saved["pointer"]

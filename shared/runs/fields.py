@@ -12,7 +12,7 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 def _restricted(default: Any, allows: Callable[[Any], bool], words: str) -> Any:
-    """A dataclass field whose metadata hold a test of the value and the words that name it."""
+    """A dataclass field whose metadata contain a test of the value, and the words that describe allowed values."""
     return dataclasses.field(default=default, metadata={"allows": allows, "words": words})
 
 
@@ -26,7 +26,7 @@ def positive(default: float | None) -> Any:
 
 
 def bounded(default: float | None, low: float, high: float | None = None) -> Any:
-    """A field for finite numbers from `low` to `high`, both included; without `high`, for those of at least `low`."""
+    """A field for finite numbers from `low` to `high`, both included; without `high`, any number of at least `low`."""
     if high is None:
         return _restricted(default, lambda value: low <= value < math.inf, f"{_finite(default)}at least {low}")
     return _restricted(default, lambda value: low <= value <= high, f"between {low} and {high}")
@@ -48,7 +48,7 @@ def numbers(default: tuple[float, ...] | None, low: float = -math.inf, high: flo
 
 
 def bounds() -> Any:
-    """A field for finite numbers, one or several, or for none; a number alone counts as a list of one."""
+    """A field for any number of finite numbers, or none; a single number counts as a list of one."""
     field = _restricted((), lambda values: all(map(math.isfinite, values)), "finite numbers")
     return dataclasses.field(default=(), metadata={**field.metadata, "alone": True})
 
@@ -67,15 +67,15 @@ def choice(default: str, *others: str) -> Any:
 
 
 def later(field: Any) -> Any:
-    """The field, marked as one that runs of earlier versions lack: they did what its default does."""
+    """Marks a field that runs of earlier versions lack; its default must reproduce what those runs did."""
     return dataclasses.field(default=field.default, metadata={**field.metadata, "later": True})
 
 
 def check(config: Any) -> None:
-    """Checks the type and the bounds of every field, for a config built in Python as for a parsed one.
+    """Checks the type and the bounds of every field, whether the config was parsed or built in Python.
 
     Raises:
-        InputError: A value has the wrong type, is not a number, or lies outside its field's bounds.
+        InputError: A value has the wrong type, is not a number, or is outside its field's bounds.
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -91,12 +91,12 @@ def is_optional(kind: Any) -> bool:
 
 
 def base_type(kind: Any) -> type:
-    """`str` for `str | None`, any other type as it is."""
+    """Returns `str` for `str | None`, and any other type unchanged."""
     return typing.get_args(kind)[0] if is_optional(kind) else kind
 
 
 def scalar_or_tuple(kind: Any) -> type:
-    """`tuple` for `tuple[float, ...]`, which may be null, and the base type of any other."""
+    """Returns `tuple` for `tuple[float, ...]`, optional or not, and the base type of any other type."""
     return tuple if typing.get_origin(base_type(kind)) is tuple else base_type(kind)
 
 
@@ -106,7 +106,7 @@ def entry_types(kind: Any) -> tuple[Any, ...]:
 
 
 def in_words(kind: Any) -> str:
-    """A field's type as a message calls it, such as `a whole number or null`."""
+    """Describes a field's type for a message, such as `a whole number or null`."""
     words = _KINDS[scalar_or_tuple(kind)]
     if scalar_or_tuple(kind) is tuple and ... not in entry_types(kind):
         words = f"a list of {len(entry_types(kind))} numbers"
@@ -116,7 +116,7 @@ def in_words(kind: Any) -> str:
 
 
 def has_type(kind: Any, value: Any) -> bool:
-    """Whether a value is of a field's type; a whole number is a number too, and no number is NaN."""
+    """Whether a value has a field's type; whole numbers count as numbers, and NaN does not."""
     if value is None:
         return is_optional(kind)
     if scalar_or_tuple(kind) is tuple:

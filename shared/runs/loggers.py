@@ -1,4 +1,4 @@
-"""Where a run's rows go besides its folder, if that is wanted: Weights & Biases, TensorBoard."""
+"""Optional loggers that receive a run's rows of metrics: Weights & Biases, TensorBoard."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,46 +15,46 @@ class Logger(Protocol):
     """A logger, which receives a run's metrics as it progresses.
 
     Attributes:
-        name: As messages have it.
+        name: Its name in messages.
     """
 
     name: str
 
     def start(self, folder: Path, step: int) -> None:
-        """Begins with a run in `folder`, or goes on with it after `step` updates; rows after those come again.
+        """Starts logging a run in `folder`, or continues after `step` updates, whose later rows are logged again.
 
         Raises:
             InputError: It cannot start.
         """
 
     def log(self, row: Mapping[str, Any], step: int) -> None:
-        """Takes a row of metrics."""
+        """Logs a row of metrics."""
 
     def finish(self, finished: bool) -> None:
-        """Learns that the run has ended, by itself or by an exception; or that it has never begun."""
+        """Ends logging. `finished` is False after an exception, or if the run never started."""
 
 
 class Loggers:
-    """The loggers that a run's settings ask for. Once started, none of them ends the run by what it raises."""
+    """The loggers that a run's settings select. Once they have started, their errors do not end the run."""
 
     def __init__(self, config: RecordConfig) -> None:
-        """Finds out whether they could start; nothing is written.
+        """Checks that the loggers can start; writes nothing.
 
         Args:
             config: Has the settings of `RecordConfig`.
 
         Raises:
-            InputError: One of them could not.
+            InputError: A logger cannot start.
         """
         settings = dataclasses.asdict(config)
         found: list[Logger | None] = [wandb_logger(settings), tensorboard_logger(settings)]
         self._loggers = [(logger, Extra(f"{logger.name} has failed")) for logger in found if logger is not None]
 
     def start(self, folder: Path, step: int) -> None:
-        """Starts all, or none.
+        """Starts all loggers, or none.
 
         Raises:
-            InputError: One of them cannot start.
+            InputError: A logger cannot start.
         """
         try:
             for logger, _ in self._loggers:
@@ -64,13 +64,13 @@ class Loggers:
             raise
 
     def log(self, row: Mapping[str, Any], step: int) -> None:
-        """Hands a row to all."""
+        """Logs a row with every logger."""
         for logger, told in self._loggers:
             with told.spared():
                 logger.log(row, step)
 
     def finish(self, finished: bool) -> None:
-        """Tells all how the run ended."""
+        """Ends every logger."""
         for logger, told in self._loggers:
             with told.spared():
                 logger.finish(finished)

@@ -1,4 +1,4 @@
-"""Facts that a result depends on besides its settings: hardware, its load, and versions of packages."""
+"""Facts about the machine that a result depends on: hardware, its load, and versions of packages."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-# Where Linux says which group this process is of, and what each may have
+# Where Linux states this process's control group, and the limits of each group
 _GROUP, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
@@ -32,13 +32,13 @@ def hardware() -> dict[str, Any]:
 
 
 def memory() -> int:
-    """Bytes that this process can have at most: of the machine, or of the container that it runs in, and of swap."""
+    """The most bytes that this process can use: RAM of the machine or its container, plus swap."""
     limits = [int(text) for path in _limit_files() if (text := _read(path).strip()).isdecimal()]
     return min([psutil.virtual_memory().total, *limits]) + psutil.swap_memory().total
 
 
 def gpu_memory() -> int:
-    """Bytes of the largest of NVIDIA's GPUs; 0 without its driver."""
+    """The memory of the largest NVIDIA GPU in bytes; 0 without NVIDIA's driver."""
     return max((int(mebibytes) * 2**20 for mebibytes in _ask("memory.total") if mebibytes.isdecimal()), default=0)
 
 
@@ -48,25 +48,25 @@ def load() -> float:
 
 
 def on_threads(number: int) -> dict[str, str]:
-    """The environment in which a process of either framework uses so many threads."""
+    """The environment variables with which a process of either framework uses this many threads."""
     return {"OMP_NUM_THREADS": str(number), "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(number > 1).lower()}"}
 
 
 class OtherJobs:
-    """How much of the machine's processor time others took since this was made: other processes, or other guests."""
+    """Measures the processor time that other processes, or other guests, have taken since its creation."""
 
     def __init__(self) -> None:
         self._busy, self._own, self._begin = *self._seconds(), time.perf_counter()
 
     def share(self) -> float:
-        """Between 0 and 1, of all cores."""
+        """Their share of all cores' time, between 0 and 1."""
         busy, own = self._seconds()
         available = (time.perf_counter() - self._begin) * psutil.cpu_count()
         return max(0.0, (busy - self._busy) - (own - self._own)) / available
 
     @staticmethod
     def _seconds() -> tuple[float, float]:
-        """Busy seconds of all cores, and this process's own."""
+        """Busy seconds of all cores, and this process's own seconds."""
         machine, own = psutil.cpu_times()._asdict(), psutil.Process().cpu_times()
         idle = ("idle", "iowait", "guest", "guest_nice")  # Linux counts guests as user time too
         return sum(seconds for kind, seconds in machine.items() if kind not in idle), own.user + own.system
@@ -80,12 +80,12 @@ def _cpu_model() -> str:
 
 
 def _gpus() -> list[str]:
-    """Names of NVIDIA's GPUs; none without its driver."""
+    """Names of the NVIDIA GPUs; empty without NVIDIA's driver."""
     return _ask("name")
 
 
 def _ask(fact: str) -> list[str]:
-    """The answers of NVIDIA's driver for each GPU, sizes in MiB; empty without a driver."""
+    """What NVIDIA's driver answers for each GPU, sizes in MiB; empty without the driver."""
     try:
         query = ["nvidia-smi", f"--query-gpu={fact}", "--format=csv,noheader,nounits"]
         return subprocess.run(query, capture_output=True, text=True, check=True, timeout=10).stdout.splitlines()
@@ -94,7 +94,7 @@ def _ask(fact: str) -> list[str]:
 
 
 def _limit_files() -> Iterator[Path]:
-    """Where the limits of this process's group stand, and of those around it, by either version of cgroups."""
+    """The files with the memory limits of this process's group and its parent groups, for both versions of cgroups."""
     for line in _read(_GROUP).splitlines():
         _, controllers, name = line.split(":", 2)
         folder, file = _GROUPS, "memory.max"

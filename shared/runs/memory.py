@@ -1,8 +1,8 @@
-"""Sizes beyond memory: refused before a run begins, and told in a line where memory runs out in the middle of one.
+"""Estimates of a run's memory: settings that cannot fit are refused, and running out of memory ends in one line.
 
-Settings have the same names in all algorithms, so what they take is estimated here by name, and no network is made. An
-estimate is of the least that any twin holds at one time. So no run is refused that would fit, and one that is let
-through may still not fit.
+Settings have the same names in all algorithms, so memory is estimated from them by name, without building a network.
+The estimate is a lower bound for every twin. Therefore no run is refused that would fit, but a run that passes may
+still not fit.
 """
 
 import dataclasses
@@ -19,17 +19,17 @@ from shared.runs.fields import check
 from shared.runs.machine import gpu_memory, memory
 
 _FLOAT = 4  # bytes
-# Where the widths stand of the network that acts
+# Settings with the hidden widths of the network that acts
 _ACTING = ("actor_hidden_dims", "hidden_dims", "hidden_dim")
-# Where it stands how many layers there are of the width `hidden_dim`
+# Settings with the number of layers of width `hidden_dim`
 _DEPTHS = ("critic_n_hiddens", "actor_n_hiddens")
-# Of networks whose config does not say it
+# Defaults for networks whose config has no such settings
 _WIDTH, _LAYERS = 256, 2
-# Of each weight: itself, and the two moments of its optimiser
+# Copies of each weight: the weight itself, and the optimiser's two moments
 _COPIES = 3
-# What an evaluation holds of each episode, besides its observation: a seed, the return, the length
+# Bytes that an evaluation keeps for each episode, in addition to its observation: a seed, the return, the length
 _EPISODE = 56
-# What PyTorch's, XLA's, cuBLAS's and MuJoCo's complaints have in common with nothing else
+# Phrases that only occur in PyTorch's, XLA's, cuBLAS's and MuJoCo's out-of-memory errors
 _COMPLAINTS = (
     "RESOURCE_EXHAUSTED",
     "can't allocate memory",
@@ -41,7 +41,7 @@ _COMPLAINTS = (
 
 
 class _Part(NamedTuple):
-    """A part of what a run holds: bytes, and the settings that it grows with."""
+    """A part of a run's memory: its size in bytes, and the settings that it grows with."""
 
     needed: int
     settings: tuple[str, ...]
@@ -51,9 +51,9 @@ class _Network(NamedTuple):
     """A network's hidden layers.
 
     Attributes:
-        settings: Those that say how wide and how many they are.
-        width: Of two layers that follow each other: both are held, since the second is computed from the first.
-        weights: Between them.
+        settings: The settings for widths and number of layers.
+        width: Summed width of two adjacent layers, which are in memory together because the second reads the first.
+        weights: Number of weights between the layers.
         several: The settings that say how many such networks there are.
     """
 
@@ -64,10 +64,10 @@ class _Network(NamedTuple):
 
 
 def check_settings(config: Any) -> None:
-    """Whether settings are within bounds, and this machine could hold what they ask for: networks, a batch, episodes.
+    """Checks that settings are within bounds, and that their networks, batch and episodes can fit in memory.
 
     Raises:
-        InputError: They are not, or it could not; the line names the setting.
+        InputError: A setting is out of bounds or needs too much memory; the message names it.
     """
     check(config)
     for part in _parts(config):
@@ -76,16 +76,16 @@ def check_settings(config: Any) -> None:
 
 
 def check_size(name: str, value: int | tuple[int, ...], needed: int, device: str = "cpu") -> None:
-    """Whether this machine could hold so much.
+    """Checks that this machine has enough memory for a setting.
 
     Args:
-        name: The setting that asks for it.
-        value: Of the setting.
-        needed: Bytes, at least.
-        device: Where it would lie, as a config names it: what is too much for the CPU, a GPU perhaps has.
+        name: The name of the setting.
+        value: The value of the setting.
+        needed: A lower bound of its memory in bytes.
+        device: The device that needs the memory, as a config names it; unless it is the CPU, a GPU's memory counts too.
 
     Raises:
-        InputError: It could not.
+        InputError: This machine has less memory.
     """
     there = memory()
     if needed > there and device != "cpu":
@@ -96,7 +96,7 @@ def check_size(name: str, value: int | tuple[int, ...], needed: int, device: str
 
 
 def is_exhausted(error: BaseException | None) -> bool:
-    """Whether an exception says that memory ran out: Python's, the system's, or one of a package."""
+    """Whether an exception means that memory ran out, whether Python, the system or a package raised it."""
     if isinstance(error, InputError | RunError):
         return False
     if isinstance(error, OSError):
@@ -106,29 +106,29 @@ def is_exhausted(error: BaseException | None) -> bool:
 
 
 def advice(config: Any) -> str:
-    """Advice for a run that has run out of memory."""
+    """Returns advice for a run that ran out of memory."""
     settings = tuple(name for part in _parts(config) for name in part.settings)
     return f"out of memory: lower {_farthest(config, settings)}"
 
 
 def _gib(size: int) -> str:
-    return f"{min(size, 2**80) / 2**30:,.1f} GiB"  # a number of any length may be typed
+    return f"{min(size, 2**80) / 2**30:,.1f} GiB"  # users may type numbers of any length
 
 
 def _farthest(config: Any, settings: tuple[str, ...]) -> str:
-    """Of these settings the one that lies farthest above its default."""
+    """The setting that exceeds its default by the largest factor."""
     return max(
         settings, key=lambda name: Fraction(_largest(getattr(config, name)), _largest(getattr(type(config), name, 1)))
     )
 
 
 def _parts(config: Any) -> Iterator[_Part]:
-    """The widest layer of an update, the weights, the widest layer of an evaluation."""
+    """Yields the widest layer of an update, the weights, and the widest layer of an evaluation."""
     return _of_transformer(config) if hasattr(config, "seq_len") else _of_perceptrons(config)
 
 
 def _of_perceptrons(config: Any) -> Iterator[_Part]:
-    """An update's batch in every network, the weights, an evaluation's episodes."""
+    """Yields an update's batch in every network, the weights, and an evaluation's episodes."""
     batch, episodes = _named(config, "batch_size"), _named(config, "n_episodes")
     if batch:
         batch += _named(config, "cql_n_actions")
@@ -146,7 +146,7 @@ def _of_perceptrons(config: Any) -> Iterator[_Part]:
 
 
 def _networks(config: Any) -> Iterator[_Network]:
-    """Those whose settings say it; one of the usual size where none does."""
+    """Yields the networks that the settings describe, or one network of the usual size if they describe none."""
     names = [field.name for field in dataclasses.fields(config) if re.search(r"hidden_dims?$", field.name)]
     for name in names:
         hidden = getattr(config, name)
@@ -164,17 +164,17 @@ def _networks(config: Any) -> Iterator[_Network]:
 
 
 def _largest(value: Any) -> int:
-    """The number that a setting is, or the largest of several."""
+    """The value of a setting, or the largest of several values."""
     return max(value) if isinstance(value, tuple) else value
 
 
 def _named(config: Any, name: str) -> tuple[str, ...]:
-    """The setting, where there is one of this name."""
+    """The name in a tuple if the config has this setting, otherwise an empty tuple."""
     return (name,) if hasattr(config, name) else ()
 
 
 def _of_transformer(config: Any) -> Iterator[_Part]:
-    """A layer is that of the MLP, or the attention weights; the last one is computed for the states alone."""
+    """Estimates a transformer, whose largest layer is the MLP or the attention; the last layer only computes states."""
     width, steps = config.embedding_dim, config.seq_len
     weights = 12 * width**2 * config.num_layers + (config.episode_len + steps) * width
     queries = 3 * steps if config.num_layers > 1 else steps

@@ -1,4 +1,4 @@
-"""The file of a run's metrics: lines of JSON that outlive a full disk, and a process at a time that writes them."""
+"""The file of a run's metrics: lines of JSON, kept in memory while the disk is full, and locked by one process."""
 
 import fcntl
 import json
@@ -13,11 +13,11 @@ import numpy as np
 from shared.errors import InputError
 
 DIVERGED = "diverged"
-"""In a row: what was not finite, a loss say, or the return of an evaluation."""
+"""The key that states which value in a row was not finite, such as a loss or the return of an evaluation."""
 
 
 def finite(content: Any) -> Any:
-    """The same numbers, lists and mappings, with None for NaN and infinity, which JSON has no words for."""
+    """Copies nested lists and mappings, with None for NaN and infinity, which JSON cannot express."""
     if isinstance(content, Mapping):
         return {name: finite(value) for name, value in content.items()}
     if isinstance(content, list | tuple):
@@ -26,20 +26,20 @@ def finite(content: Any) -> Any:
 
 
 class MetricsFile:
-    """Rows, one line each, written at once; what the disk does not take waits in memory and is tried again.
+    """A JSON lines file whose rows are written at once; rows that cannot be written wait in memory for the next try.
 
-    The file is locked, so that no two processes go on with one run. The lock ends with the process, however that ends.
+    A lock keeps two processes from continuing the same run. The operating system releases it when the process ends.
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens the file, or makes it.
+        """Opens the file, or creates it.
 
         Raises:
-            BlockingIOError: Another process has it.
+            BlockingIOError: Another process has locked it.
             OSError: It cannot be opened.
         """
         self._path = path
-        # Without a buffer, so that a row that cannot be written stays in our hands.
+        # Unbuffered, so that a row that cannot be written stays in `_waiting`
         self._file = path.open("a+b", buffering=0)
         self._waiting = b""
         try:
@@ -50,23 +50,23 @@ class MetricsFile:
 
     @property
     def size(self) -> int:
-        """Of all rows, in bytes."""
+        """Size of all rows in bytes, including rows that still wait."""
         return os.fstat(self._file.fileno()).st_size + len(self._waiting)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Appends a row; a number that is not finite becomes null.
+        """Appends a row; numbers that are not finite become null.
 
         Raises:
-            OSError: The disk does not take it now; it is not lost.
+            OSError: The disk cannot take the row now; it is kept for the next try.
         """
         self._waiting += json.dumps(finite(row), allow_nan=False).encode() + b"\n"
         self.flush()
 
     def flush(self) -> None:
-        """Writes what waits.
+        """Writes the waiting rows.
 
         Raises:
-            OSError: As `write`.
+            OSError: As for `write`.
         """
         while self._waiting:
             written = self._file.write(self._waiting)
@@ -76,20 +76,20 @@ class MetricsFile:
         """Makes all rows survive a power cut.
 
         Raises:
-            OSError: As `write`.
+            OSError: As for `write`.
         """
         self.flush()
         os.fsync(self._file.fileno())
 
     def rows(self, size: int) -> list[dict[str, Any]]:
-        """The rows of the first `size` bytes.
+        """Reads the rows in the first `size` bytes.
 
         Raises:
-            InputError: The file is shorter, or somebody changed it.
+            InputError: The file is shorter, or somebody has changed it.
         """
         content = self._path.read_bytes()[:size]
         try:
-            # The next row is written behind these, and must begin a line.
+            # The next row is appended to these, so they must end with a newline.
             if len(content) < size or not content.endswith(b"\n"[:size]):
                 raise ValueError
             rows = [json.loads(line) for line in content.splitlines()]
@@ -100,10 +100,10 @@ class MetricsFile:
         return rows
 
     def evaluations(self, size: int, outcomes: str) -> list[tuple[dict[str, Any], np.ndarray]]:
-        """The rows of the evaluations in the first `size` bytes, each with its outcomes (n_episodes,) of this name.
+        """Reads the evaluations in the first `size` bytes: each row, and its outcomes (n_episodes,) under this key.
 
         Raises:
-            InputError: As `rows`.
+            InputError: As for `rows`.
         """
         try:
             return [(row, _numbers(row[outcomes])) for row in self.rows(size) if outcomes in row]
@@ -116,16 +116,16 @@ class MetricsFile:
         return InputError(f"{self._path} is not what the run wrote: put its own file back")
 
     def truncate(self, size: int) -> None:
-        """Leaves the first `size` bytes."""
+        """Cuts the file to its first `size` bytes."""
         self._file.truncate(size)
 
     def close(self) -> None:
-        """Closes the file, and lets another process have it."""
+        """Closes the file, which releases its lock."""
         self._file.close()
 
 
 def _numbers(values: Any) -> np.ndarray:
-    """A row's outcomes; NaN where the run wrote that one was not finite."""
+    """Converts a row's outcomes to an array, with NaN for null."""
     unknown = np.array([value is None for value in values])
     numbers = np.asarray([np.nan if value is None else value for value in values], dtype=float)
     if numbers.ndim != 1 or not numbers.size or not np.isfinite(numbers[~unknown]).all():

@@ -1,4 +1,4 @@
-"""The task of a dynamics model: a dataset to learn from, and its episodes, which the model must follow."""
+"""The task of a dynamics model: a dataset to learn from, and recorded episodes that the model must follow."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,18 +27,18 @@ from shared.runs.task import Task
 Config = TypeVar("Config")
 
 NEEDED = "a model must know when its episodes end, so take data that names one"
-"""The fix for a dataset that names no environment."""
+"""Advice for a dataset that does not name its environment."""
 
 
 def load_model_task(config: Any) -> Task:
-    """Loads the dataset that the config names for a dynamics model; states and rewards are as they are.
+    """Loads a dynamics model's task from the dataset that the config names, with unchanged states and rewards.
 
     Args:
-        config: Has what a `RolloutEvaluator` takes, `env`, `termination`, and `hidden_dims` with as many
-            weight decays and one more.
+        config: Has the settings of a `RolloutEvaluator`, `env`, `termination`, `hidden_dims`, and one more weight decay
+            than hidden layers.
 
     Raises:
-        InputError: A setting or the dataset cannot be used, or they do not fit.
+        InputError: A setting or the dataset cannot be used, or they do not match.
     """
     memory.check_settings(config)
     if len(config.dynamics_weight_decay) != len(config.hidden_dims) + 1:
@@ -74,7 +74,7 @@ def load_model_task(config: Any) -> Task:
 
 
 def _in_units(config: Any, env_id: str, dataset: Batch) -> tuple[ActionUnits, Batch]:
-    """The units that actions are learnt in, and the transitions with theirs in them."""
+    """Returns the units of actions, and the transitions with their actions in these units."""
     env = make_env(env_id)
     _, there = spaces_of(env_id, env)
     env.close()
@@ -83,12 +83,12 @@ def _in_units(config: Any, env_id: str, dataset: Batch) -> tuple[ActionUnits, Ba
 
 
 def _read(config: Any) -> tuple[str, str, Batch]:
-    """The environment of the dataset that a config names, its file's digest, and its transitions."""
+    """Returns the environment of the config's dataset, the digest of its file, and its transitions."""
     read = sources.read(config.env)
     if read.raw["actions"].ndim == 1:
         raise InputError(f"dataset {config.env!r} has finite actions, and this model's are vectors: set env to another")
     env_id = own_env(config.env, read.attributes, NEEDED)
-    # or one line on why there is none
+    # Raises an error that says why there is no termination
     check_termination(termination(env_id, config.termination), read.raw["observations"])
     limit = read.max_episode_steps or time_limit(env_id)
     read = own_data.looked_through(config.env, read, limit, config.limits_as_terminals)
@@ -98,14 +98,14 @@ def _read(config: Any) -> tuple[str, str, Batch]:
 
 
 def check_model(path: Path, suffix: str) -> Path:
-    """The last checkpoint of a run's folder, or the file itself.
+    """Returns the last checkpoint in a run's folder, or the path itself if it is a file.
 
     Args:
-        path: The folder or the file.
-        suffix: Of the framework's checkpoints.
+        path: A run's folder or a checkpoint.
+        suffix: The suffix of the framework's checkpoints.
 
     Raises:
-        InputError: There is none.
+        InputError: There is no checkpoint.
     """
     if path.is_file():
         return path
@@ -119,10 +119,10 @@ def check_model(path: Path, suffix: str) -> Path:
 def settings_of(
     content: Mapping[str, Any], config_class: type[Config], file: Path, device: str
 ) -> tuple[Config, tuple[int, int, float], str]:
-    """The facts about its run in a model's checkpoint: settings on a device, (S, A, 1), and the environment.
+    """Reads the facts about a model's run from its checkpoint: its config, (S, A, 1), and the environment.
 
     Raises:
-        InputError: It is of another algorithm, or of a run that wrote no such facts.
+        InputError: The checkpoint is from another algorithm, or does not state these facts.
     """
     if (found := content.get("algorithm")) != "model_based/dynamics":
         raise InputError(f"checkpoint {file} is of {found}, not of model_based/dynamics: name a run of that")

@@ -25,9 +25,9 @@ def load_online_task(config: Any, finite: bool = False) -> Task:
     """Loads the task of an algorithm that collects its own data, with unnormalised states.
 
     Args:
-        config: Has `env`, which names the environment, `max_timesteps`, `n_episodes` and `seed`. Settings of how a
-            dataset is read must be at their defaults.
-        finite: Whether the algorithm chooses one of finite actions; else it gives a vector.
+        config: Has `env`, which names the environment, `max_timesteps`, `n_episodes` and `seed`. Settings that only
+            apply to datasets must have their defaults.
+        finite: Whether the algorithm's actions are finite; otherwise they are vectors.
 
     Raises:
         InputError: A setting or the environment cannot be used.
@@ -73,7 +73,7 @@ def load_online_task(config: Any, finite: bool = False) -> Task:
 
 
 def _bytes(state_dim: Shape) -> int:
-    """Bytes of an observation."""
+    """The size of an observation in bytes."""
     return math.prod(axes(state_dim)) * np.dtype(kept_as(state_dim)).itemsize
 
 

@@ -19,7 +19,7 @@ _NEEDED = "set eval_env to one, or to none to learn from the data alone"
 
 
 class Opened(NamedTuple):
-    """A dataset with the facts that follow from its names.
+    """A dataset, and the facts that follow from its name and its file.
 
     Attributes:
         name: The dataset's name.
@@ -73,29 +73,29 @@ def check_actions(what: str, finite: bool, wanted: bool) -> None:
 
 
 def scoring_env(config: RecordConfig) -> str:
-    """The environment that scores a run of these settings; the dataset is read where it alone can tell.
+    """The environment that scores a run with these settings; reads the dataset only if nothing else names it.
 
     Raises:
         InputError: The dataset is missing, or names no environment.
     """
-    if is_registered(config.env):  # by who makes the data in it
+    if is_registered(config.env):  # an algorithm that collects its own data
         return config.env
-    if not isinstance(config, DatasetConfig):  # nor does what judges a policy name one
+    if not isinstance(config, DatasetConfig):  # off-policy evaluation, which has no such settings
         return own_env(config.env, sources.read(config.env).attributes)
     told = config.eval_env or config.eval_backend == "d4rl" or config.env in names.D4RL_FACTS
     return _scoring_env(config, {} if told else sources.read(config.env).attributes)
 
 
 def own_env(name: str, attributes: dict[str, Any], needed: str = _NEEDED) -> str:
-    """The environment that a dataset's file names, else the one most like that in which D4RL recorded it.
+    """The environment that a dataset's file names, or else our closest match to D4RL's.
 
     Args:
-        name: Of the dataset.
-        attributes: Of its file.
-        needed: What to do where there is none.
+        name: The name of the dataset.
+        attributes: The attributes of its file.
+        needed: Advice for the message if no environment is named.
 
     Raises:
-        InputError: There is none.
+        InputError: The dataset names no environment.
     """
     if "env_id" in attributes:
         return str(attributes["env_id"])
@@ -106,7 +106,7 @@ def own_env(name: str, attributes: dict[str, Any], needed: str = _NEEDED) -> str
 
 
 def _scoring_env(config: DatasetConfig, attributes: dict[str, Any]) -> str:
-    """The environment that scores what is learnt under a config from a dataset with these attributes."""
+    """The environment that scores policies learnt with this config from a dataset with these attributes."""
     if config.eval_backend == "d4rl":
         if config.eval_env == NO_ENVIRONMENT:
             raise InputError("eval_backend is of an environment, and eval_env is none: leave one of them out")
@@ -115,7 +115,7 @@ def _scoring_env(config: DatasetConfig, attributes: dict[str, Any]) -> str:
 
 
 def _family(name: str, attributes: dict[str, Any], env_id: str) -> str:
-    """The name that determines the family of a dataset's task; for your own file it is the environment's."""
+    """The name that determines the family of a dataset's task; for your own file, the environment's name."""
     if name in names.D4RL_FACTS:
         return name
     if names.is_own(name):

@@ -1,4 +1,4 @@
-"""The units of a run's networks, which it takes over from the checkpoint that it begins with."""
+"""The units of states and actions that a run takes over from the checkpoint that it starts from."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -15,17 +15,17 @@ from shared.runs.progress import say
 from shared.runs.settings import RecordConfig
 
 Statistics = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""From observations (N, S) to what is taken off them and what then divides, (S,) each."""
+"""Maps observations (N, S) to the offset to subtract and the scale to divide by, (S,) each."""
 
 
 class Origin:
-    """A checkpoint whose networks a run goes on with. Their units go before those of the run's settings and data.
+    """A checkpoint whose networks a run continues to train. Its units override the run's settings and data.
 
-    Of files that do not hold them, such as CORL's, nothing is taken over.
+    Nothing is taken over from files without units, such as CORL's.
     """
 
     def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
-        """Keeps of a checkpoint's content what concerns units."""
+        """Stores the entries of a checkpoint that concern units."""
         self._path = path
         self._mean, self._std = (_row(content, key) for key in ("state_mean", "state_std"))
         self._action_mean, self._action_std = (_row(content, key) for key in ("action_mean", "action_std"))
@@ -33,7 +33,7 @@ class Origin:
         self._environment = content.get("environment")
 
     def statistics(self, own: Statistics) -> Statistics:
-        """The checkpoint's statistics of states in place of the run's own."""
+        """Replaces the run's own statistics of states with the checkpoint's."""
 
         def taken_over(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             mean, std = own(observations)
@@ -46,7 +46,7 @@ class Origin:
         return taken_over
 
     def units(self, own: ActionUnits, size: int) -> ActionUnits:
-        """The checkpoint's units of actions of `size` components in place of the run's own."""
+        """Replaces the run's own units of actions, of `size` components, with the checkpoint's."""
         if self._environment is None:
             return own
         mean = np.zeros(size, np.float32) if self._action_mean is None else self._action_mean
@@ -62,9 +62,9 @@ class Origin:
 
 
 def origin_of(config: RecordConfig) -> Origin | None:
-    """The checkpoint that a run begins with: its own last one if resumed, else `load_model`'s; None if it starts anew.
+    """The checkpoint that a run starts from: its own last one if resumed, else `load_model`'s; None without either.
 
-    A file that cannot be read is passed over here, because whoever loads its networks says so.
+    Files that cannot be read are skipped here, because the code that loads the networks reports them.
     """
     for path in _candidates(config):
         if (reader := READERS.get(path.suffix)) is not None:
@@ -76,7 +76,7 @@ def origin_of(config: RecordConfig) -> Origin | None:
 
 
 def _candidates(config: RecordConfig) -> Iterator[Path]:
-    """Checkpoints that a run may begin with, the likeliest first."""
+    """Yields the checkpoints that a run may start from, the most likely first."""
     for folder in _resumed(config):
         yield from _checkpoints(folder)
     if path := config.load_model:
@@ -84,14 +84,14 @@ def _candidates(config: RecordConfig) -> Iterator[Path]:
 
 
 def _checkpoints(folder: Path) -> Iterator[Path]:
-    """A run's own, the last one first."""
+    """Yields a run's own checkpoints, the last one first."""
     for suffix in READERS:
         checkpoints = Checkpoints(folder / "checkpoints", suffix)
         yield from map(checkpoints.path, reversed(checkpoints.steps()))
 
 
 def _resumed(config: RecordConfig) -> list[Path]:
-    """The folders of runs that a run may go on with, the one begun last first."""
+    """The folders of runs that a run may continue, the latest first."""
     named = config.resume
     if named != resuming.AUTO:
         return [Path(named)] if named else []
@@ -102,7 +102,7 @@ def _resumed(config: RecordConfig) -> list[Path]:
 
 
 def _algorithm(folder: Path) -> str:
-    """Whose run it is, by its last checkpoint that can be read; empty if there is none."""
+    """The algorithm of a run, from its last readable checkpoint; empty if there is none."""
     for path in _checkpoints(folder):
         with contextlib.suppress(InputError):
             return str(READERS[path.suffix](str(path)).get("algorithm", ""))
@@ -110,7 +110,7 @@ def _algorithm(folder: Path) -> str:
 
 
 def _row(content: Mapping[str, Any], key: str) -> np.ndarray | None:
-    """A row of numbers; CORL's transformer has it as a matrix of one row."""
+    """A row of numbers; CORL's transformer stores it as a matrix with one row."""
     return np.asarray(content[key]).flatten() if key in content else None
 
 

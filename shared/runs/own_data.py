@@ -1,4 +1,4 @@
-"""Data that nobody has published results on: what looks wrong about them is told, and defaults are taken from them."""
+"""Warnings and defaults for data without published results."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -15,29 +15,29 @@ from shared.runs.progress import say, warn
 
 
 class Prompts(NamedTuple):
-    """The returns that a sequence model is prompted with, and the factor that scales them for it."""
+    """The target returns that a sequence model is prompted with, and the factor that scales them."""
 
     target_returns: tuple[float, ...]
     reward_scale: float
 
 
 NO_PROMPTS = Prompts((), 1.0)
-"""Of an algorithm that is asked for no return."""
+"""The value for algorithms that are not prompted with a return."""
 
 _CORLS = Prompts((12000.0, 6000.0), 0.001)
 
 
 def looked_through(name: str, read: Source, limit: int | None, limits_as_terminals: bool) -> Source:
-    """A dataset, with a line for all that looks wrong about the ends of its episodes.
+    """Warns of everything suspicious about the ends of a dataset's episodes; may turn terminals into time limits.
 
     Args:
-        name: Of the dataset; those of D4RL's stay as they are.
+        name: The dataset's name; datasets with published results are returned unchanged.
         read: The dataset.
-        limit: Time limit in steps, None where nobody knows.
+        limit: Time limit in steps, or None if it is unknown.
         limits_as_terminals: Whether terminals that look like time limits stay terminals.
 
     Raises:
-        InputError: There is no end that `limits_as_terminals` could mean, or nothing says where episodes end.
+        InputError: `limits_as_terminals` does not apply to this dataset, or nothing says where episodes end.
     """
     if has_published_results(name):
         if not limits_as_terminals:
@@ -50,12 +50,12 @@ def looked_through(name: str, read: Source, limit: int | None, limits_as_termina
 
 
 def tell_of_preparation(before: Any, after: Any, episodes: Episodes) -> None:
-    """Says in a line what has become of the transitions of one's own data: fewer are kept, or returns have changed.
+    """Prints how preparation changed a user's own data: how many transitions it kept, or how it changed returns.
 
     Args:
-        before: As extracted.
-        after: As they are learnt from.
-        episodes: Those of the transitions as extracted.
+        before: The transitions as extracted.
+        after: The transitions to learn from.
+        episodes: The episodes of `before`.
     """
     if len(after.rewards) < len(before.rewards):
         say(f"{len(after.rewards):,} of {len(before.rewards):,} transitions are kept: those of the best episodes")
@@ -70,19 +70,19 @@ def tell_of_preparation(before: Any, after: Any, episodes: Episodes) -> None:
 def prompts(
     env: str, target_returns: tuple[float, ...] | None, reward_scale: float | None, returns: np.ndarray
 ) -> Prompts:
-    """The prompts of a run's sequence model; a printed line says what was taken from the data.
+    """Chooses a sequence model's prompts, and prints those that are taken from the data.
 
     Args:
         env: The dataset.
-        target_returns: The returns to ask for; None: CORL's for D4RL's names, else the data's best, and its middle.
-        reward_scale: The factor on returns; None: CORL's for D4RL's names, else that which makes the largest return 1.
-        returns: Those of the data's trajectories, (E,).
+        target_returns: The target returns; None means CORL's for D4RL's names, else the best return and the midrange.
+        reward_scale: The factor on returns; None means CORL's for D4RL's names, else one that scales the largest to 1.
+        returns: The returns of the data's trajectories, (E,).
     """
     own = _CORLS
     if not has_published_results(env):
         best, worst = float(returns.max()), float(returns.min())
         largest = max(abs(best), abs(worst))
-        # Six digits, since prompts name rows of metrics
+        # Six digits, because prompts are part of the names of metrics
         asking = [float(f"{prompt:.6g}") for prompt in (best, (best + worst) / 2)]
         own = Prompts(tuple(dict.fromkeys(asking)), 1 / largest if largest else 1.0)
     found = Prompts(
@@ -98,6 +98,6 @@ def prompts(
 
 
 def with_corls_prompts(config: Any) -> Any:
-    """A config whose prompts are CORL's where none are given, as of checkpoints of CORL's; one without as it is."""
+    """Replaces missing prompts with CORL's, as checkpoints from CORL need; other configs stay unchanged."""
     missing = [name for name in Prompts._fields if getattr(config, name, 0) is None]
     return dataclasses.replace(config, **{name: getattr(_CORLS, name) for name in missing})

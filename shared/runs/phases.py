@@ -1,4 +1,4 @@
-"""The phases of a run: on a dataset, then, if it has a `switch`, in the environment; and what that earns."""
+"""The phases of a run: offline on a dataset, then online if it has a `switch`; and the results of both."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,20 +10,20 @@ from shared.runs.encoders import NO_ENCODER
 from shared.runs.evaluators import AnyEvaluation
 from shared.runs.validation import Both
 
-# In a call of TD3+BC: at most a second on two cores, which a call's own few milliseconds don't lengthen noticeably.
-# XLA may compile a scan of another length to other last bits, so that a change here can change what a run computes.
+# Most updates in a call of TD3+BC: at most a second on two cores, so that a call's overhead of milliseconds is small.
+# XLA may compile a scan of another length to slightly different numbers, so a change here can change a run's results.
 _UPDATES, _ROWS = 100, 256
-# About how many times as long an update on images takes, and how many times as fast a GPU or TPU is
+# Roughly how much slower an update on images is, and how much faster a GPU or TPU is
 _IMAGES, _ACCELERATOR = 10, 5
 
 
 def updates_a_call(config: Any, cost: float, accelerated: bool) -> int:
-    """The most updates in a call; two calls may be under way when a run is asked to end.
+    """The most updates in a call; up to two calls may be queued when a user stops a run.
 
     Args:
-        config: Of the run; may have `batch_size` and `encoder`.
-        cost: About how many times as long an update takes as TD3+BC's with a batch of the same size.
-        accelerated: Whether the run computes on something faster than a CPU.
+        config: The config of the run; may have `batch_size` and `encoder`.
+        cost: Rough time of an update, relative to TD3+BC's with the same batch size.
+        accelerated: Whether the run's device is faster than a CPU.
     """
     batches = max(1.0, getattr(config, "batch_size", _ROWS) / _ROWS)
     images = _IMAGES if getattr(config, "encoder", NO_ENCODER) != NO_ENCODER else 1
@@ -31,27 +31,27 @@ def updates_a_call(config: Any, cost: float, accelerated: bool) -> int:
 
 
 class Phases:
-    """When a run evaluates, and what its updates are counted by.
+    """When a run evaluates and logs, and how its updates are counted.
 
     Attributes:
-        switch: After how many updates it goes on in the environment; None for a run of one phase.
-        updates_per_call: Steps in the environment before as many updates; likewise.
+        switch: Number of updates before the online phase; None for a run of one phase.
+        updates_per_call: Environment steps, and updates after them, in a call; None for a run of one phase.
     """
 
     def __init__(self, config: Any) -> None:
-        """Takes the run's settings: `eval_freq`, `log_freq`, `max_timesteps`; for two phases `switch` too.
+        """Reads the settings `eval_freq`, `log_freq` and `max_timesteps`.
 
-        Those of two phases have `offline_iterations` and `updates_per_call` besides.
+        A run of two phases also has `switch`, `offline_iterations` and `updates_per_call`.
         """
         self._every, self._last = config.eval_freq, config.max_timesteps
         self._log_every: int | None = config.log_freq
         self.updates_per_call: int | None = getattr(config, "updates_per_call", None)
         self.switch: int | None = getattr(config, "switch", None)
-        # What comes before, a VAE's updates say, is of neither phase.
+        # Updates before the offline phase, such as a VAE's, belong to neither phase.
         self._before = 0 if self.switch is None else self.switch - config.offline_iterations
 
     def is_due(self, step: int) -> bool:
-        """Whether an evaluation follows this many updates: every `eval_freq`, the last offline one, and the last."""
+        """Whether to evaluate after this many updates: at multiples of `eval_freq`, and at the end of each phase."""
         return step > 0 and (step % self._every == 0 or step in (self.switch, self._last))
 
     def logged(self, step: int, number: int) -> list[int]:
@@ -66,7 +66,7 @@ class Phases:
         return [at for at in range(first, last + 1, self._log_every) if not self.is_due(at)]
 
     def intervals(self, start: int) -> Iterator[tuple[int, int]]:
-        """From each evaluation to the next: the updates before and those at its end, from `start` on to the last."""
+        """Yields the interval before each evaluation, from `start`: the updates done before it, and at its end."""
         while start < self._last:
             end = min(self._last, (start // self._every + 1) * self._every)
             if self.switch is not None and start < self.switch:
@@ -75,36 +75,36 @@ class Phases:
             start = end
 
     def calls(self, start: int, period: int, most: int) -> Iterator[tuple[int, int]]:
-        """The same intervals in calls: as long as possible, of one length in an interval, as far as that can be.
+        """Splits the intervals into calls, as long as possible and of equal length within an interval if possible.
 
         Args:
-            start: Updates before the first; within an interval if a run was stopped there.
-            period: Every call but an interval's last has a multiple of so many updates.
-            most: Updates in a call, at most; with a longer period one period.
+            start: Updates done before the first call; inside an interval if the run was stopped there.
+            period: The length of every call but an interval's last is a multiple of this number.
+            most: The most updates in a call; a longer period makes calls of one period.
         """
         for begin, end in self.intervals(start - self._into_interval(start)):
-            # A step in the environment is a call of its own.
+            # Each step in the environment is a separate call.
             online = self.switch is not None and begin >= self.switch
             length = end - begin if online else _call_length(end - begin, period, most)
             for at in range(begin, end, length):
                 after = min(at + length, end)
-                # Whoever was stopped under other lengths goes on in the middle of a call.
+                # A run that was stopped with other call lengths resumes in the middle of a call.
                 if after > start:
                     yield max(at, start), after
 
     def _into_interval(self, step: int) -> int:
-        """The updates between the beginning of an interval and a step within it."""
+        """The number of updates between the beginning of the current interval and this step."""
         into = step % self._every
         return min(into, step - self.switch) if self.switch is not None and step >= self.switch else into
 
     def steps_since_evaluation(self, step: int) -> range:
-        """The steps in the environment, counted from its first, up to update `step` and after the evaluation before."""
+        """The online steps, counted from 1, after the previous evaluation and up to update `step`."""
         switch = self.switch or 0
         before = max(switch, (step - 1) // self._every * self._every)
         return range(before - switch + 1, step - switch + 1)
 
     def counted(self, step: int) -> dict[str, int]:
-        """How CORL counts the update of this number, from 0 in each phase; nothing for one that is of neither."""
+        """CORL's number of this update, counted from 0 in each phase; empty for updates outside of both."""
         if self.switch is None or step <= self._before:
             return {}
         if step <= self.switch:
@@ -113,22 +113,22 @@ class Phases:
 
 
 def _call_length(interval: int, period: int, most: int) -> int:
-    """The longest that divides an interval, if that is not much shorter than it may be."""
+    """The longest call length that divides an interval, unless it is much shorter than the longest allowed."""
     longest = max(most // period, 1) * period
     fitting = (length for length in range(longest, longest // 4, -period) if interval % length == 0)
     return next(fitting, longest)
 
 
 class PhaseResults:
-    """How a run of two phases fares: scores around the switch, and on tasks with a goal success and regret.
+    """Results of a run of two phases: scores around the switch, and success and regret on tasks with a goal.
 
-    Regret is the share of episodes without success. The regret of training counts the episodes that were lived through
-    in the environment. The regret of evaluation counts those of all evaluations since the switch. CORL logs the former
-    under both names.
+    Regret is the share of episodes without success. Training regret counts the episodes that training collected in the
+    environment. Evaluation regret counts the episodes of all evaluations since the switch. CORL logs the training
+    regret under both names.
     """
 
     def __init__(self, phases: Phases, scale: Scale, has_goals: bool) -> None:
-        """Of a run that begins, scored on a scale, on a task that may have a goal."""
+        """Starts without results; `scale` converts returns to scores, and `has_goals` says if episodes can succeed."""
         self._phases, self._scale, self._has_goals = phases, scale, has_goals
         self._rates: list[tuple[int, float, int]] = []
         self._training_regret: float | None = None
@@ -155,14 +155,14 @@ class PhaseResults:
         return {"success_rate": self._rates[-1][1]} | ({} if regret is None else {"eval/regret": regret})
 
     def go_on_from(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Takes over what a resumed run had written."""
+        """Restores the results in the rows of a resumed run."""
         for row in rows:
             if "success_rate" in row:
                 self._rates.append((row["step"], row["success_rate"], len(row["returns"])))
             self._training_regret = row.get("train/regret", self._training_regret)
 
     def _evaluation_regret(self) -> float | None:
-        """None before the first evaluation of the online phase."""
+        """The regret of online evaluations; None before the first one."""
         if self._phases.switch is None:
             return None
         online = [(1.0 - rate, count) for step, rate, count in self._rates if step > self._phases.switch]
@@ -170,11 +170,11 @@ class PhaseResults:
         return sum(missed * count for missed, count in online) / episodes if online else None
 
     def result(self, steps: Sequence[int], means: Sequence[float]) -> dict[str, Any]:
-        """For `result.json`: scores before and after the online phase, success and both regrets; else nothing.
+        """Entries for `result.json`: scores before and after the online phase, success and both regrets; empty offline.
 
         Args:
-            steps: Of the evaluations.
-            means: Their scores.
+            steps: Steps of the evaluations.
+            means: Scores of the evaluations.
         """
         switch = self._phases.switch
         if switch is None:

@@ -1,4 +1,4 @@
-"""Preparing a dataset: from its rows to an algorithm's training data, by the kinds that the algorithm names."""
+"""Preparation of a dataset: from its rows to an algorithm's training data."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -142,13 +142,13 @@ def prepare(config: DatasetConfig, opened: Opened, preparation: Preparation, ori
 def _step_reward(
     config: DatasetConfig, extracted: Any, family: str, episodes: Episodes | None, rewards: Rewards
 ) -> Callable[[float], float]:
-    """The change to an environment step's reward in a run that continues online."""
+    """The function that changes the rewards of environment steps if a run continues online."""
     kind = rewards if isinstance(config, FinetuneConfig) else AS_THEY_ARE
     return kind.change(extracted, family, episodes)
 
 
 def _trajectories(config: DatasetConfig, opened: Opened, origin: Origin | None) -> Prepared:
-    """Whole trajectories. As in CORL, the statistics of states include the rows after the last trajectory."""
+    """Prepares whole trajectories. As in CORL, the statistics of states include the rows after the last trajectory."""
     assert isinstance(config, SequenceSettings)
     raw, held_out = divided(opened, _share(config))
     dataset = sequences.split_trajectories(raw, opened.limit)
@@ -181,7 +181,7 @@ def _statistics(config: DatasetConfig, normalise: bool, origin: Origin | None) -
 
 
 def _neutral(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Statistics that leave states as they are."""
+    """Statistics that leave states unchanged."""
     size = observations.shape[1]
     return np.zeros(size, np.float32), np.ones(size, np.float32)
 

@@ -1,4 +1,4 @@
-"""How far a run has come and how fast, the bar that shows it, and lines that are printed above the bar."""
+"""A run's progress: the number of updates and their rate, the progress bar, and lines printed above the bar."""
 
 import contextlib
 import sys
@@ -16,7 +16,7 @@ _silent = False
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Within it no bar is shown and `say` prints nothing; warnings are printed."""
+    """Hides the bar and the lines of `say` within the block; warnings are still printed."""
     global _silent
     before, _silent = _silent, True
     try:
@@ -26,13 +26,13 @@ def silent() -> Iterator[None]:
 
 
 def _in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this program, whose front end draws bars though it is no terminal."""
+    """Whether a Jupyter kernel runs this program; its front end draws bars although it is not a terminal."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and "IPKernelApp" in shell.config
 
 
 def say(line: str) -> None:
-    """Prints a line above the bar, at once also where output is buffered."""
+    """Prints a line above the bar, and flushes it."""
     if _silent:
         return
     tqdm.write(seeds.label() + line)
@@ -40,32 +40,32 @@ def say(line: str) -> None:
 
 
 def warn(line: str) -> None:
-    """Likewise to standard error."""
+    """Prints a line to standard error, above the bar, and flushes it."""
     tqdm.write(seeds.label() + line, file=sys.stderr)
     sys.stderr.flush()
 
 
 class _Moment(NamedTuple):
-    """How far a run has come: updates, and seconds of training."""
+    """The progress of a run: updates done, and seconds of training."""
 
     updates: int
     seconds: float
 
 
 class Progress:
-    """Counts a run's updates and its seconds. What it waits for evaluations is left out of the rate, the bar's too.
+    """Counts a run's updates and seconds. Its rate, and the bar's, exclude time spent waiting for evaluations.
 
     Attributes:
-        updates: Those that are done.
-        evaluating: Seconds that the run waited for evaluations.
-        seconds_to_first_update: From the start of the process; None before that update.
-        bar: There from `begin` on.
+        updates: Number of updates done.
+        evaluating: Seconds spent waiting for evaluations.
+        seconds_to_first_update: Seconds from the start of the process to the first update; None before it.
+        bar: The progress bar; set by `begin`.
     """
 
     bar: tqdm
 
     def __init__(self) -> None:
-        """Of a new run; no time passes before `begin`."""
+        """Starts a new count; `begin` starts the clock."""
         self.updates = 0
         self.evaluating = 0.0
         self.seconds_to_first_update: float | None = None
@@ -74,12 +74,12 @@ class Progress:
         self._latest = _Moment(0, 0.0)
 
     def go_on_from(self, updates: int, seconds: float, evaluating: float) -> None:
-        """Takes over what a resumed run had counted."""
+        """Restores the counts of a resumed run."""
         self.updates, self._seconds_before, self.evaluating = updates, seconds, evaluating
 
     def begin(self, total: int, initial: int, unit: str) -> None:
-        """Makes the bar, from `initial` to `total` units; time passes from here on."""
-        # A bar redrawn into a log file would flood it, so there is one on terminals and in notebooks only.
+        """Creates the bar, from `initial` to `total` units, and starts the clock."""
+        # A bar that is redrawn would flood a log file, so only terminals and notebooks get one.
         self.bar = tqdm(
             total=total,
             initial=initial,
@@ -92,13 +92,13 @@ class Progress:
         self._begun = _Moment(self.updates, self.seconds_training())
 
     def started(self) -> None:
-        """Prints, once, how long after the process started the first update was done."""
+        """Prints, once, the time from the start of the process to the first update."""
         if self.seconds_to_first_update is None:
             self.seconds_to_first_update = time.time() - psutil.Process().create_time()
             say(f"first update {self.seconds_to_first_update:.1f} s after the process started")
 
     def advance(self, updates: int, units: int) -> None:
-        """Counts updates, and moves the bar by `units`; the first call with updates is left out of the rate."""
+        """Counts updates, and moves the bar by `units`; the rate excludes the first call with updates."""
         self.updates += updates
         self._latest = _Moment(self.updates, self.seconds_training())
         self.bar.update(units)
@@ -108,7 +108,7 @@ class Progress:
 
     @contextlib.contextmanager
     def left_out(self) -> Iterator[None]:
-        """A stretch that counts as evaluating."""
+        """Counts the time in the block as evaluating."""
         begin = time.perf_counter()
         yield
         seconds = time.perf_counter() - begin
@@ -118,15 +118,15 @@ class Progress:
             self.bar.last_print_t += seconds
 
     def seconds(self) -> float:
-        """Since the run began; of a resumed run without the time in between."""
+        """Seconds since the run began, excluding the time between a stop and a resumption."""
         return time.perf_counter() - self._entered
 
     def seconds_training(self) -> float:
-        """Likewise, evaluations left out."""
+        """Seconds since the run began, excluding evaluations."""
         return self.seconds() - self.evaluating
 
     def updates_per_second(self) -> float | None:
-        """Over all calls of `advance` but the first, or over that one while it is alone; None before it."""
+        """The rate over all calls of `advance` but the first, or over a first call alone; None before it."""
         if self._warm is None:
             return None
         since = self._warm if self._latest.updates > self._warm.updates else self._begun

@@ -1,4 +1,4 @@
-"""The files of a run's folder: settings, rows of metrics, learning curve, a checkpoint's facts, result."""
+"""The files in a run's folder: settings, metrics, learning curve, the facts in a checkpoint, result."""
 
 import contextlib
 import dataclasses
@@ -41,19 +41,19 @@ _SECONDS_BETWEEN_DRAWINGS = 10.0
 
 
 class Record:
-    """The folder of one run, and all files in it that say what the run did.
+    """The folder of one run, and the files in it that document the run.
 
     Attributes:
-        folder: Its path.
-        suffix: Of its checkpoints: `.pt` or `.msgpack`.
-        checkpoints: Those in it.
-        resumed: Whether it is that of an unfinished run, which is taken up.
+        folder: Path of the folder.
+        suffix: Suffix of its checkpoints: `.pt` or `.msgpack`.
+        checkpoints: The checkpoints in the folder.
+        resumed: Whether this continues an unfinished run.
     """
 
     folder: Path
     checkpoints: Checkpoints
     resumed: bool
-    # Of a resumed run from the beginning, of a new one once there is a folder
+    # Set from the start for a resumed run, and by `open` for a new one
     _metrics: MetricsFile
 
     def __init__(
@@ -67,20 +67,20 @@ class Record:
         progress: Progress,
         phases: Phases,
     ) -> None:
-        """Finds the folder of a resumed run, or a name for a new one; `open` makes it.
+        """Finds the folder of a run to resume, or names a new one, which `open` creates.
 
         Args:
-            config: As `Run`'s.
-            task: What is learnt and scored.
-            algorithm: Such as `td3_bc`.
+            config: The config of the run, as for `Run`.
+            task: The training data and the evaluator.
+            algorithm: Name of the algorithm, such as `td3_bc`.
             framework: `torch` or `jax`.
-            device: What the networks run on.
-            unit: What the numbers of evaluations count: `update` or `step`.
-            progress: What the run counts.
-            phases: Of the run.
+            device: Device of the networks.
+            unit: Unit in which evaluations are numbered: `update` or `step`.
+            progress: The run's counts.
+            phases: The run's phases.
 
         Raises:
-            InputError: As `Run`'s.
+            InputError: As for `Run`.
         """
         self._loggers = Loggers(config)
         self._dataset = resuming.dataset_name(config)
@@ -100,13 +100,13 @@ class Record:
         self._outcomes: list[np.ndarray] = []
         self._final: Mapping[str, Any] = {}
         self._metrics_size = 0
-        # The step at which something was not finite first, and what it was
+        # The first step at which a value was not finite, and a description of the value
         self._diverged: tuple[int, str] | None = None
 
     # ---- the folder ------------------------------------------------------------------------------------------------
 
     def next(self) -> None:
-        """Takes the next run of those that `resume` may mean, or else a new one."""
+        """Moves to the next run that `resume` may mean, or else to a new one."""
         found = next(self._unfinished, None)
         self.resumed = found is not None
         self.folder = found.folder if found else self._new
@@ -116,10 +116,10 @@ class Record:
         self.checkpoints = Checkpoints(self.folder / "checkpoints", self.suffix)
 
     def pass_over(self, error: InputError) -> None:
-        """Leaves a run that cannot be used as it is, says so, and takes the next one.
+        """Skips a run that cannot be used, with a warning, and moves to the next one.
 
         Raises:
-            InputError: The error itself, where the user has named this run.
+            InputError: The user named this run, so the error is raised again.
         """
         self.release()
         if self._config.resume != resuming.AUTO:
@@ -128,11 +128,10 @@ class Record:
         self.next()
 
     def open(self, step: int) -> None:
-        """Makes the folder, or takes up that of a resumed run, which goes on after `step` updates.
+        """Creates the folder of a new run, or reopens the folder of a resumed run after `step` updates.
 
         Raises:
-            InputError: The folder cannot be made or written, or a logger cannot start; then no new folder is
-                left.
+            InputError: The folder cannot be created or written, or a logger cannot start. No new folder is left behind.
         """
         if self.resumed:
             self._reopen(step)
@@ -144,7 +143,7 @@ class Record:
         try:
             self.folder.mkdir(parents=True)
             try:
-                # First of all: other processes know a run by its settings, and leave it alone while this is open.
+                # First, because other processes recognise a run by its settings, and skip it while this file is locked.
                 self._metrics = MetricsFile(self.folder / "metrics.jsonl")
                 self._on_release.callback(self._metrics.close)
                 write_atomically(self.folder / "config.yaml", dump(self._config).encode())
@@ -158,22 +157,22 @@ class Record:
             raise InputError(f"{reason}: make room, or set runs_path to a folder of yours") from error
 
     def _remove(self) -> None:
-        """Takes the new folder away, in one step for processes that look for runs, and then from the disk."""
+        """Removes the new folder: renames it first, so that other processes never find half a run."""
         with contextlib.suppress(OSError):
             gone = self.folder.rename(self.folder.with_name(f".{self.folder.name}"))
             shutil.rmtree(gone)
         self.release()
 
     def copy_path(self, step: int) -> Path:
-        """Where a further copy of the checkpoint goes and stays: a folder of the run's name in `checkpoints_path`."""
+        """The path of a permanent copy of a checkpoint, in a folder with the run's name in `checkpoints_path`."""
         assert self._config.checkpoints_path, "whoever asks has a place for copies"
         return Path(self._config.checkpoints_path) / self.folder.name / f"checkpoint_{step}{self.suffix}"
 
     def _make_room_for_copies(self) -> None:
-        """Makes the folder that copies of checkpoints go to, if they shall go anywhere.
+        """Creates the folder for copies of checkpoints, if `checkpoints_path` is set.
 
         Raises:
-            InputError: It cannot be made or written.
+            InputError: The folder cannot be created or written.
         """
         if not self._config.checkpoints_path:
             return
@@ -187,7 +186,7 @@ class Record:
             raise InputError(f"{reason}: set checkpoints_path to a folder of yours") from error
 
     def _reopen(self, step: int) -> None:
-        """Removes what was written after the checkpoint, since it comes again."""
+        """Removes what was written after the checkpoint, because the resumed run writes it again."""
         try:
             self._make_room_for_copies()
             self._loggers.start(self.folder, step)
@@ -200,17 +199,17 @@ class Record:
             raise InputError(f"cannot continue {self.folder} ({error.strerror}): make it writable") from error
 
     def release(self) -> None:
-        """Closes the metrics' file, and lets another process have the folder."""
+        """Closes the metrics file, so that another process can use the folder."""
         self._on_release.close()
 
     def end_loggers(self, finished: bool) -> None:
-        """Tells Weights & Biases and TensorBoard, where they listen, how the run ended."""
+        """Tells the loggers how the run ended."""
         self._loggers.finish(finished)
 
     # ---- a checkpoint's facts --------------------------------------------------------------------------------------
 
     def facts(self, step: int) -> dict[str, Any]:
-        """The facts that every checkpoint holds besides an algorithm's state."""
+        """The facts that every checkpoint contains, in addition to the algorithm's state."""
         progress = {
             "metrics_size": self._metrics.size,
             "updates": self._progress.updates,
@@ -219,7 +218,7 @@ class Record:
         }
         settings, where = dataclasses.asdict(self._config), self._task.evaluator.fingerprint
         if self._task.prompts.target_returns:
-            settings |= self._task.prompts._asdict()  # a checkpoint can be used without the data that they are from
+            settings |= self._task.prompts._asdict()  # so that a checkpoint can be used without the data
         return {
             "step": step,
             "settings": {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()},
@@ -242,10 +241,10 @@ class Record:
         }
 
     def go_on_from(self, path: Path, content: Mapping[str, Any]) -> None:
-        """Takes over from the facts of a checkpoint, and from the rows before it, how far a run had come.
+        """Restores a run's progress from the facts in a checkpoint and from the rows written before it.
 
         Raises:
-            InputError: It has no facts, is of another dataset, or somebody changed the rows.
+            InputError: The facts are missing, they name another dataset, or somebody has changed the rows.
         """
         try:
             dataset, progress, then = content["dataset"], content["progress"], content["versions"]
@@ -265,7 +264,7 @@ class Record:
             self._keep(row["step"], row, outcomes)
 
     def prune(self) -> None:
-        """Removes all checkpoints but the last two and the best."""
+        """Removes all checkpoints except the last two and the best."""
         means = [float(outcomes.mean()) for outcomes in self._outcomes]
         self.checkpoints.prune(dict(zip(self._steps, means, strict=True)), self._scale.lower_is_better)
 
@@ -275,12 +274,12 @@ class Record:
     # ---- rows and curve --------------------------------------------------------------------------------------------
 
     def write(self, step: int, values: Mapping[str, Any], diverged: str = "") -> None:
-        """Writes a row; what the disk does not take now is tried again with the next one.
+        """Writes a row of metrics; if the disk does not take it, the next write tries again.
 
         Args:
-            step: Updates done.
-            values: By name.
-            diverged: What is not finite, in words; empty where all is.
+            step: Number of updates done.
+            values: Values by name.
+            diverged: A description of the value that is not finite; empty if all are finite.
         """
         self.append(self.row(step, values, diverged))
 
@@ -295,7 +294,7 @@ class Record:
         return row
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Writes a row that `row` made."""
+        """Writes a row that `row` has built."""
         try:
             self._metrics.write(row)
         except OSError as error:
@@ -307,22 +306,22 @@ class Record:
         self.write(step, self._phase_results.of_episode(episode))
 
     def _keep(self, step: int, row: Mapping[str, Any], outcomes: np.ndarray) -> None:
-        """Takes an evaluation's outcomes into the curve, and of its row what the result has of the last."""
+        """Adds an evaluation's outcomes to the curve, and keeps the entries of its row that the result may need."""
         self._steps.append(step)
         self._outcomes.append(outcomes)
         self._final = {name: row[name] for name in self._task.evaluator.measures if name in row}
 
     def write_evaluation(self, step: int, prompt: float | None, evaluation: AnyEvaluation) -> str:
-        """Writes an evaluation's row, prints it, and redraws the curve where that is long ago.
+        """Writes an evaluation's row, prints it, and redraws the curve if the last drawing is some seconds old.
 
         Args:
-            step: Updates done.
-            prompt: The return that the policy was asked for, if for one. The first of several after one update scores
-                the run; the others are written under their prompt's name alone.
-            evaluation: Its outcome.
+            step: Number of updates done.
+            prompt: The target return that the policy was prompted with, if any. After an update, the first prompt's
+                outcome scores the run; the entries of the others are named after their prompts.
+            evaluation: The evaluation.
 
         Returns:
-            What of it is not finite, in words; empty where all is.
+            A description of the outcome that is not finite; empty if all are finite.
         """
         row, given = evaluation.row(), evaluation.outcomes
         outcomes = np.where(np.isfinite(given), given, np.nan)
@@ -352,38 +351,38 @@ class Record:
         """Makes all rows survive a power cut.
 
         Raises:
-            OSError: The disk does not take them.
+            OSError: The disk cannot take them.
         """
         self._metrics.sync()
 
     def draw(self) -> None:
-        """Draws the curve, if there is anything to draw; where that fails it is said once."""
+        """Draws the learning curve, if there are evaluations; only the first failure is reported."""
         if self._steps:
             title = f"{self._algorithm} ({self._framework}) on {self._dataset}, seed {self._config.seed}"
             with self._picture.spared():
                 picture = draw_curve(self._curve(), title, f"{self._unit}s")
                 write_atomically(self.folder / PICTURE, picture)
                 self._draw_model(title)
-            # A figure is 4 MB of objects that point at one another. Left to itself, Python keeps some ten of them.
+            # A figure is 4 MB of objects with cyclic references. Python alone would keep about ten figures in memory.
             gc.collect(1)
             self._drawn = time.perf_counter()
 
     def _draw_model(self, title: str) -> None:
-        """Draws what a dynamics model has come to, beside the curve."""
+        """Draws a dynamics model's errors in a separate picture."""
         if isinstance(self._task.evaluator, RolloutEvaluator):
             picture = self._task.evaluator.draw(self._metrics.rows(self._metrics.size), title)
             if picture is not None:
                 write_atomically(self.folder / "model.png", picture)
 
     def _curve(self) -> Curve:
-        """All evaluations so far, on the scale of their environment."""
+        """All evaluations so far, on the scale of the evaluator."""
         values, switch = self._scale(self._outcomes), self._phases.switch
         return Curve(self._scale.metric, np.array(self._steps), values, self._references, switch)
 
     # ---- result ----------------------------------------------------------------------------------------------------
 
     def write_result(self) -> dict[str, Any]:
-        """Writes `result.json`, which says that the run is over, and returns what it holds.
+        """Writes `result.json`, which marks the run as finished, and returns its contents.
 
         Raises:
             OSError: It cannot be written.
@@ -426,7 +425,7 @@ class Record:
         }
 
     def summarise(self, result: Mapping[str, Any]) -> None:
-        """Prints a run's end: its folder, its scores, and those of the policies that the data came from."""
+        """Prints the folder and the scores of a finished run, and the scores of the policies that recorded its data."""
         unit, places = self._scale.words, self._scale.places
         say(f"{self.folder}")
         scores = result["final"], result[f"mean_of_last_{AVERAGED}"], result["best"]
@@ -441,7 +440,7 @@ class Record:
 
 
 def _bounds(box: ActionBox | None) -> dict[str, np.ndarray]:
-    """The bounds of actions by the names that a checkpoint has for them; it holds finite numbers alone."""
+    """The bounds of actions under their names in a checkpoint, which only stores finite numbers."""
     if box is None:
         return {}
     largest = np.finfo(np.float32).max

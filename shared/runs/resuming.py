@@ -1,4 +1,4 @@
-"""Finding the run that `--resume` names."""
+"""Finds the run that `--resume` means."""
 
 import re
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ from shared.runs.settings import RecordConfig
 from shared.runs.vocabulary import in_house
 
 AUTO = "auto"
-# What decides nothing that a run computes, or only where it lies
+# Settings that do not change what a run computes, or that only decide where it is stored
 FREE = ("resume", "device", "wandb_mode", "tensorboard", "log_freq", "runs_path", "on_nan")
-# Settings are names with numbers, texts or lists of numbers; they fill a few thousand bytes.
+# A run's settings are names with numbers, texts or lists of numbers, a few thousand bytes in all.
 _LARGEST, _DEEPEST = 1_000_000, 3
 
 
 class RunStatus(Enum):
-    """How far a run of some settings has come."""
+    """How far a run with given settings has come."""
 
     MISSING = "not begun, or not finished"
     GOING_ON = "going on in another process"
@@ -34,24 +34,24 @@ class RunStatus(Enum):
 
 
 class Unfinished(NamedTuple):
-    """A run that can go on; its metrics file is open, and no other process's until it is closed."""
+    """A run to resume; its metrics file is open, and locked against other processes until it is closed."""
 
     folder: Path
     metrics: MetricsFile
 
 
 def unfinished(config: RecordConfig, algorithm: str, framework: str) -> Iterator[Unfinished]:
-    """The runs that `config.resume` means, one after another; none where a new run shall begin.
+    """Yields the runs that `config.resume` may mean, one after another; none if a new run should begin.
 
     Args:
-        config: Has `resume`: empty, a run's folder, or `auto`. `auto` means all runs under `runs_path` that have the
-            same settings, are not finished and are no other process's. The one begun last comes first. What cannot be
-            used is passed over, and a line says so.
-        algorithm: Such as `td3_bc`.
+        config: Has `resume`: empty, a run's folder, or `auto`. `auto` means every unfinished run under `runs_path` that
+            has the same settings and that no other process has open, the latest first. Runs that cannot be used are
+            skipped with a warning.
+        algorithm: Name of the algorithm, such as `td3_bc`.
         framework: `torch` or `jax`.
 
     Raises:
-        InputError: The folder named is no run of this twin, is finished or still goes on, or has other settings.
+        InputError: The named folder is not a run of this twin, is finished, is still running, or has other settings.
     """
     if config.resume == AUTO:
         yield from _latest(config, algorithm, framework)
@@ -60,40 +60,40 @@ def unfinished(config: RecordConfig, algorithm: str, framework: str) -> Iterator
 
 
 def dataset_name(config: RecordConfig) -> str:
-    """The run's name for its dataset; of a file, only the file's name."""
+    """The dataset's name in the run's name; for a file, its name without folder and suffix."""
     return Path(config.env).stem if is_file_name(config.env) else config.env
 
 
 def run_name(config: RecordConfig) -> str:
-    """The name of a run's folder, up to its framework."""
+    """The name of a run's folder without the framework and the digits after it."""
     return f"{config.name}-{dataset_name(config)}-s{config.seed}".replace("/", "-").replace(":", "-")
 
 
 def fingerprint(config: RecordConfig) -> str:
-    """Eight hexadecimal digits of all settings that decide what a run computes; two runs that are alike share them."""
+    """A hash of all settings that affect what a run computes, in eight hexadecimal digits."""
     deciding = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in FREE}
     return sha256(repr(deciding).encode()).hexdigest()[:8]
 
 
 def begun(config: RecordConfig, algorithm: str, framework: str) -> list[Path]:
-    """The folders under `runs_path` of runs with the settings of a config, finished or not; takes none of them."""
+    """The folders under `runs_path` of runs with this config's settings, finished or not; locks none of them."""
     return [folder for folder in alike(config, framework) if has_settings(config, algorithm, folder)]
 
 
 def alike(config: RecordConfig, framework: str) -> list[Path]:
-    """The folders under `runs_path` with the name of a config's runs, whatever their settings are."""
+    """The folders under `runs_path` with the name of this config's runs, whatever their settings."""
     pattern = re.compile(rf"{re.escape(run_name(config))}-{framework}-[0-9a-f]{{8}}")
     folders = (path.parent for path in Path(config.runs_path).glob("*/config.yaml"))
     return [folder for folder in folders if pattern.fullmatch(folder.name)]
 
 
 def has_settings(config: RecordConfig, algorithm: str, folder: Path) -> bool:
-    """Whether a folder holds a run with the same settings as a config, under current or older names."""
+    """Whether a folder contains a run with this config's settings, under current or older names."""
     return _differing(config, algorithm, folder) == []
 
 
 def run_status(config: RecordConfig, algorithm: str, framework: str) -> tuple[RunStatus, Path | None]:
-    """How far the runs under `runs_path` with the settings of a config have come, the furthest counts; its folder."""
+    """The status of the run under `runs_path` that has come furthest with this config's settings, and its folder."""
     found: tuple[RunStatus, Path | None] = (RunStatus.MISSING, None)
     for folder in begun(config, algorithm, framework):
         if _is_finished(folder):
@@ -110,7 +110,7 @@ def run_status(config: RecordConfig, algorithm: str, framework: str) -> tuple[Ru
 
 
 def defaults_of_later(config: RecordConfig) -> dict[str, Any]:
-    """The values that newer settings had, in effect, in runs of earlier versions, as YAML has them."""
+    """The values of newer settings that reproduce runs of earlier versions, as YAML stores them."""
     defaults = {field.name: field.default for field in fields(config) if "later" in field.metadata}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
 
@@ -125,7 +125,7 @@ def _latest(config: RecordConfig, algorithm: str, framework: str) -> Iterator[Un
         elif not differing:
             try:
                 yield _taken(folder)
-            except (BlockingIOError, FileExistsError):  # another process has it, or had it until now
+            except (BlockingIOError, FileExistsError):  # another process has it, or has just finished it
                 continue
             except OSError as error:
                 warn(f"{folder} is passed over: it cannot be written ({error.strerror})")
@@ -154,15 +154,15 @@ def _named(config: RecordConfig, folder: Path, algorithm: str, framework: str) -
 
 
 def _taken(folder: Path) -> Unfinished:
-    """A run that is this process's from now on.
+    """Locks a run for this process.
 
     Raises:
-        BlockingIOError: It is another process's.
+        BlockingIOError: Another process has locked it.
         FileExistsError: It is finished.
         OSError: It cannot be written.
     """
     metrics = MetricsFile(folder / "metrics.jsonl")
-    # Asked when nobody else can finish it any more.
+    # Checked under the lock, because another process may have finished the run just before.
     if _is_finished(folder):
         metrics.close()
         raise FileExistsError(folder / "result.json")
@@ -174,7 +174,7 @@ def _is_finished(folder: Path) -> bool:
 
 
 def _begun(folder: Path) -> float:
-    """When a run's settings were written; long ago if they are gone meanwhile."""
+    """The time when a run's settings were written; 0 if they have disappeared."""
     try:
         return (folder / "config.yaml").stat().st_mtime
     except OSError:
@@ -182,15 +182,15 @@ def _begun(folder: Path) -> float:
 
 
 class _SettingsLoader(yaml.SafeLoader):
-    """Reads what a run writes down; a few lines of aliases, or of brackets, could stand for gigabytes."""
+    """Reads a run's settings, and refuses aliases and deep nesting, a few lines of which can expand to gigabytes."""
 
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """As PyYAML's, for nodes that a run's settings have.
+        """Composes a node as PyYAML does, if it is a node that a run's settings can have.
 
         Raises:
-            yaml.YAMLError: The node is an alias, or lies too deep.
+            yaml.YAMLError: The node is an alias, or is nested too deeply.
         """
         if self.check_event(yaml.AliasEvent) or self.depth >= _DEEPEST:
             raise yaml.YAMLError("no settings of a run")
@@ -201,9 +201,9 @@ class _SettingsLoader(yaml.SafeLoader):
 
 
 def _differing(config: RecordConfig, algorithm: str, folder: Path) -> list[str] | None:
-    """The settings of a run that are not the config's, in words; None if the folder does not tell them.
+    """Describes the settings of a run that differ from the config's; None if the folder has no readable settings.
 
-    A run from before a renaming has other names.
+    Older names of settings are understood.
     """
     path = folder / "config.yaml"
     try:

@@ -1,4 +1,4 @@
-"""Scores a dynamics model: rolls it out beside a dataset's episodes."""
+"""Scores a dynamics model by rolling it out along a dataset's episodes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,11 +12,11 @@ from shared.runs.curves import draw_model
 from shared.runs.progress import say
 
 Predict = Callable[..., Step]
-"""Maps observations (n, S), actions (n, A), normals (E, n, S + 1) and the elites chosen (n,) to a step's columns."""
+"""Maps observations (n, S), actions (n, A), normal noise (E, n, S + 1) and chosen elites (n,) to a step's columns."""
 
-# A roll-out follows an episode while its states are nearer than this, in deviations of the data's states.
+# A roll-out follows an episode while its states' error, in standard deviations of the data's states, is below this.
 NEAR = 0.5
-# What counts for an error that is no number, so that a mean of them stays one
+# Replaces errors that are not finite or are larger, so that means stay finite
 _LARGEST = 1e6
 
 
@@ -25,12 +25,12 @@ def _bounded(values: np.ndarray) -> np.ndarray:
 
 
 class Rollouts(NamedTuple):
-    """Outcome of one evaluation of a model.
+    """The outcome of one evaluation of a model.
 
     Attributes:
-        outcomes: (n,), for how many steps each roll-out stays near the episode that it follows.
-        errors: (H,), how far the states are off after each step, the mean over roll-outs.
-        measures: What else was measured, by name.
+        outcomes: (n,), the number of steps that each roll-out stays close to its episode.
+        errors: (H,), the error of the states after each step, averaged over roll-outs.
+        measures: Further measurements, by name.
     """
 
     outcomes: np.ndarray
@@ -38,21 +38,22 @@ class Rollouts(NamedTuple):
     measures: dict[str, float]
 
     def row(self) -> dict[str, Any]:
-        """The entries of a run's metrics."""
+        """The entries in a row of the run's metrics."""
         return {**self.measures, "followed": self.outcomes.tolist(), "rollout_errors": self.errors.tolist()}
 
 
 class RolloutEvaluator:
-    """Rolls a model out from states of a dataset by its actions, and compares the states with the dataset's.
+    """Rolls a model out from recorded states with recorded actions, and compares its states with the recorded ones.
 
-    The draws are the same in each evaluation. The rows of most windows are learnt from: the held-out rows lie between.
+    Every evaluation draws the same random numbers. Windows mostly consist of training rows, among which the held-out
+    rows are scattered.
 
     Attributes:
-        scale: What outcomes are reported as.
-        outcomes: Under which name a row of metrics has them.
-        measures: What is measured at each evaluation.
-        has_goals: False: a model reaches no goal.
-        fingerprint: What the measures depend on besides the model.
+        scale: The scale on which outcomes are reported.
+        outcomes: The key of the outcomes in a row of metrics.
+        measures: The names of the further measurements.
+        has_goals: Always False, because a model has no goal to reach.
+        fingerprint: Everything that an evaluation depends on, apart from the model.
     """
 
     scale = Scale("steps_followed", "steps followed")
@@ -61,12 +62,12 @@ class RolloutEvaluator:
     has_goals = False
 
     def __init__(self, config: Any, dataset: Batch, fingerprint: dict[str, Any]) -> None:
-        """Rolls nothing out yet.
+        """Chooses the windows of the dataset to roll out.
 
         Args:
             config: Has `rollout_length`, `n_rollouts`, `n_ensemble`, `n_elites` and `seed`.
-            dataset: All transitions; windows are spread over them evenly.
-            fingerprint: What the measures depend on; the windows are added.
+            dataset: All transitions; windows are evenly spaced over them.
+            fingerprint: Everything that an evaluation depends on; the constructor adds the windows.
         """
         windows, length = find_windows(dataset, config.rollout_length)
         number = min(config.n_rollouts, len(windows))
@@ -80,7 +81,7 @@ class RolloutEvaluator:
         self.fingerprint = fingerprint | {"rollouts": number, "rollout_length": length}
 
     def __call__(self, predict: Predict) -> Rollouts:
-        """Rolls one model out."""
+        """Rolls out a model."""
         data, config = self._dataset, self._config
         rng = np.random.default_rng(config.seed)
         number, length = self._rows.shape
@@ -111,10 +112,10 @@ class RolloutEvaluator:
         return Rollouts(followed, mean_errors, measures)
 
     def close(self) -> None:
-        """Does nothing: a dataset needs no closing."""
+        """Does nothing, because a dataset need not be closed."""
 
     def draw(self, rows: Sequence[Mapping[str, Any]], title: str) -> bytes | None:
-        """A picture of the run from its rows of metrics; None before the first evaluation.
+        """Draws a picture of the run from its rows of metrics; returns None before the first evaluation.
 
         Raises:
             Exception: Whatever Matplotlib raises.

@@ -1,4 +1,4 @@
-"""A run from its beginning to its end: what it begins with, is told, saves and leaves, whatever happens meanwhile."""
+"""A run from beginning to end: what it starts from, records, saves and reports, however it ends."""
 
 import contextlib
 import math
@@ -27,61 +27,61 @@ from shared.runs.valuation import Value
 class Run:
     """Records one run; a context manager.
 
-    On entering it makes the folder `<runs_path>/<name>-<dataset>-s<seed>-<framework>-<8 hex digits>`, which holds
+    Entering it creates the folder `<runs_path>/<name>-<dataset>-s<seed>-<framework>-<8 hex digits>`, which contains
 
     - `config.yaml`: the settings, which `--config_path` reads back,
     - `metrics.jsonl`: one line for each call of `log` and `evaluate`, written at once,
-    - `learning_curve.png`: redrawn while the run goes on,
-    - `checkpoints/step_<n>`: what the run can go on from; the last two, and the one that was evaluated best,
-    - `checkpoint`: the last one of all, written at the end,
+    - `learning_curve.png`: redrawn during the run,
+    - `checkpoints/step_<n>`: the last two checkpoints, from which the run can be resumed, and the best,
+    - `checkpoint`: the final checkpoint, written at the end,
     - `result.json`: written last: scores and what they depend on, versions, hardware, times; its seconds of evaluating
-      are those that the run waited for evaluations.
+      are the time that the run waited for evaluations.
 
-    After an exception metrics, curve and checkpoints stay, there is no result, and the exception goes on. With the
-    setting `resume` such a run goes on in its own folder, from its last whole checkpoint.
+    After an exception the metrics, curve and checkpoints stay, but no result is written, and the exception propagates.
+    The setting `resume` continues such a run in its own folder, from its last complete checkpoint.
 
-    Between updates the state is whole. There the run may be saved, and there it ends after Ctrl-C or SIGTERM:
-    `save` raises `Stopped` then.
+    Between updates the train state is consistent. Only there can the run be saved, and only there does it end after
+    Ctrl-C or SIGTERM: `save` then raises `Stopped`.
 
     Attributes:
-        step: Updates, or steps of the environment, that were done when the run was entered; 0 for a new one.
-        counted: The same, and those that `advance` has counted since.
-        unfinished: What a resumed run's checkpoint holds of the interval that it was stopped in, under `history`.
-        began: Steps of the environment before that interval, of an online run; None for one that was not stopped so.
-        measures: From a trainer or a train state to what is measured on held-out rows; None where none are held out.
-        result: What `result.json` holds; empty before the end.
+        step: Updates, or environment steps, done when the run was entered; 0 for a new run.
+        counted: `step` plus the updates or steps that `advance` has counted.
+        unfinished: For a resumed run, its checkpoint's `history` of the interval in which the run was stopped.
+        began: Environment steps before that interval, for an online run; None if it was not stopped in an interval.
+        measures: Maps a trainer or a train state to measurements on held-out rows; None without held-out rows.
+        result: The contents of `result.json`; empty before the end.
     """
 
     def __init__(
         self, config: Any, task: Task, algorithm: str, framework: str, device: object = None, unit: str = "update"
     ) -> None:
-        """Makes nothing yet.
+        """Finds or names the run's folder, but creates nothing yet.
 
         Args:
             config: Has `name`, `env`, `seed`, `max_timesteps`, `eval_freq`, `runs_path`, `checkpoints_path`,
                 `load_model`, `resume`, `device`, `project`, `group` and `wandb_mode`.
-            task: What is learnt and scored; its environments are closed when the run ends.
-            algorithm: Such as `td3_bc`.
+            task: The training data and the evaluator; its environments are closed when the run ends.
+            algorithm: Name of the algorithm, such as `td3_bc`.
             framework: `torch` or `jax`.
-            device: What the networks run on, for the result; the config's word for it if None.
-            unit: What `max_timesteps` and the numbers of evaluations count: updates, or steps of an environment.
+            device: Device of the networks, for the result; None means the config's setting.
+            unit: Unit of `max_timesteps` and of the evaluations' numbers: updates, or environment steps.
 
         Raises:
-            InputError: A logger could not start, or `resume` names no run that can go on with these settings.
+            InputError: A logger cannot start, or `resume` names no run that can be resumed with these settings.
         """
         self._config, self._task, self._unit = config, task, unit
         self._stop = StopRequest(self._what_is_saved)
         self._progress, self._phases = Progress(), Phases(config)
         named_device = str(device or config.device)
-        # JAX's devices say their platform; PyTorch's loop is stopped after any update, so that it needs no calls.
+        # JAX's devices name their platform. PyTorch's loop can stop after any update, so it needs no calls.
         self._accelerated = getattr(device, "platform", "cpu") != "cpu"
         self._record = Record(config, task, algorithm, framework, named_device, unit, self._progress, self._phases)
         self._background = BackgroundEvaluator(task.evaluator)
         self._saved: Path | None = None
         self._not_saved: OSError | None = None
-        # Whether the run has said that it has diverged and continues
+        # Whether the run has already reported that it diverged and continues
         self._lost = False
-        # Rows that wait until an evaluation beside training has written its own
+        # Rows that wait until a background evaluation has written its own
         self._held: list[Mapping[str, Any]] = []
         self.step = self.counted = 0
         self.unfinished: Any = None
@@ -97,7 +97,7 @@ class Run:
 
     @property
     def saved_steps(self) -> list[int] | None:
-        """After how many updates, or steps, the checkpoints of a resumed run were saved; None for a new one."""
+        """Steps of a resumed run's checkpoints; None for a new run."""
         return self._record.checkpoints.steps() if self._record.resumed else None
 
     def restore(
@@ -106,23 +106,22 @@ class Run:
         last: int | None = None,
         go_on: Callable[[str, Mapping[str, Any]], None] = lambda path, content: None,
     ) -> Mapping[str, Any]:
-        """Loads what the run begins with; comes before the run is entered.
+        """Loads the checkpoint that the run starts from; call it before entering the run.
 
-        A resumed run begins with its last checkpoint. Where the last is damaged, a line says so, and the run begins
-        with the one before. A run that has no checkpoint yet, and a new run, begin with `load_model`.
+        A resumed run starts from its last checkpoint. If this is damaged, it prints a warning and uses the previous
+        one. A new run, and a resumed run without a checkpoint, start from `load_model`.
 
         Args:
-            load: Loads the checkpoint at a path and returns what it holds, by key. What `save` was told to write by
-                keyword is there again.
-            last: Checkpoints after more updates, or steps, than these are left alone; None: there are none.
-            go_on: Loads what a resumed run alone goes on with, from a checkpoint's path and what `load` returned of it.
+            load: Loads the checkpoint at a path and returns its contents by key, including `save`'s keyword arguments.
+            last: Checkpoints after later steps than this are ignored; None uses all.
+            go_on: Loads what only a resumed run needs, from a checkpoint's path and the contents that `load` returned.
 
         Returns:
-            What `load` returned; nothing if there was nothing to load.
+            What `load` returned; empty if there was nothing to load.
 
         Raises:
-            InputError: The checkpoint of `load_model`, or every one of a resumed run, cannot be used, or is of another
-                dataset.
+            InputError: The checkpoint of `load_model`, or every checkpoint of a resumed run, cannot be used, or is from
+                another dataset.
         """
         try:
             content = self._load_resumed(partial(_load_all, load, go_on), last)
@@ -135,7 +134,7 @@ class Run:
             raise
 
     def _load_resumed(self, load: Callable[[str], Mapping[str, Any]], last: int | None) -> Mapping[str, Any] | None:
-        """The contents of the last complete checkpoint of the first resumed run that has one; None if none has."""
+        """The contents of the last complete checkpoint of the first resumable run that has one; None if none has."""
         while self._record.resumed:
             try:
                 return self._load_last(load, last)
@@ -164,10 +163,10 @@ class Run:
         return None
 
     def __enter__(self) -> Self:
-        """Makes the folder, or takes up that of a resumed run.
+        """Creates the folder, or reopens a resumed run's folder.
 
         Raises:
-            InputError: The folder cannot be made, or a logger cannot start; then no folder is left.
+            InputError: The folder cannot be created, or a logger cannot start. No new folder is left behind.
         """
         self._record.open(self.step)
         self._progress.begin(self._config.max_timesteps, self.step, self._unit)
@@ -181,10 +180,10 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closes everything; draws the curve; without an exception also writes and prints the result.
+        """Closes everything and draws the curve; without an exception, also writes and prints the result.
 
         Raises:
-            RunError: The last checkpoint, the metrics or the result could not be written, or memory has run out.
+            RunError: The last checkpoint, the metrics or the result could not be written, or memory ran out.
         """
         finished = False
         try:
@@ -202,7 +201,7 @@ class Run:
             self._task.evaluator.close()
             self._background.close()
             self._record.end_loggers(finished)
-            # Last, since what is closed may hang, and a run that was asked to end does end.
+            # Last, because closing may hang, and until here a second signal still ends the run.
             self._stop.__exit__(kind, error, trace)
 
     @property
@@ -212,26 +211,26 @@ class Run:
 
     @property
     def stopping(self) -> bool:
-        """Whether the run was asked to end: the next `save` ends it."""
+        """Whether a signal has asked the run to end; the next `save` ends it."""
         return seeds.agreed(self._stop.number is not None)
 
     def is_due(self, step: int) -> bool:
-        """Whether an evaluation follows this many updates: every `eval_freq`, and the last of each phase."""
+        """Whether to evaluate after this many updates: at multiples of `eval_freq`, and at the end of each phase."""
         return self._phases.is_due(step)
 
     def intervals(self) -> Iterator[tuple[int, int]]:
-        """From each evaluation to the next, from where the run is entered: updates before, and at the end."""
+        """Yields the interval before each evaluation, from `step`: the updates done before it, and at its end."""
         return self._phases.intervals(self.step)
 
     def calls(self, period: int = 1, cost: float = 1.0) -> Iterator[tuple[int, int]]:
-        """The same in calls of a compiled program, short enough for a signal to be heard in time after each.
+        """Splits the intervals into calls of a compiled program, short enough to react to a signal after each.
 
         Args:
-            period: Every call but an interval's last has a multiple of so many updates.
-            cost: About how many times as long an update takes as TD3+BC's with a batch of the same size.
+            period: The length of every call but an interval's last is a multiple of this number.
+            cost: Rough time of an update, relative to TD3+BC's with the same batch size.
 
         Raises:
-            Stopped: Ctrl-C or SIGTERM asked for it, and there is nothing to save.
+            Stopped: A signal arrived, and there is nothing to save.
         """
         most = updates_a_call(self._config, cost, self._accelerated)
         for start, end in self._phases.calls(self.step, period, most):
@@ -240,13 +239,13 @@ class Run:
             yield start, end
 
     def started(self) -> None:
-        """Prints, once, how long after the process started the first update was done; `advance` calls it too."""
+        """Prints, once, the time from the start of the process to the first update; `advance` calls it too."""
         self._progress.started()
 
     def advance(self, updates: int, steps: int | None = None) -> None:
-        """Counts updates that are done, and moves the bar by them, or by steps of the environment if that is its unit.
+        """Counts updates, and moves the bar by them, or by environment steps if these are its unit.
 
-        The first call with updates is left out of the rate, since it may have compiled.
+        The rate excludes the first call with updates, because it may include compilation.
         """
         steps = updates if steps is None else steps
         self._progress.advance(updates, steps)
@@ -259,7 +258,7 @@ class Run:
             self.log_between(self.counted, self._means())
 
     def take_from(self, history: list[Any], mean: Callable[[list[Any]], Mapping[str, SupportsFloat]]) -> None:
-        """Lets `advance` log the mean of a history at each `log_freq`, and empty it."""
+        """Makes `advance` log the mean of a history at every `log_freq`, and then clear the history."""
 
         def means() -> Mapping[str, SupportsFloat]:
             found = mean(history)
@@ -273,10 +272,10 @@ class Run:
         return self._phases.logged(self.counted, number)
 
     def log_between(self, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
-        """Like `log`, but without an evaluation, and without waiting for one that is still running.
+        """Logs metrics between evaluations; does not wait for an evaluation that is still running.
 
         Raises:
-            RunError: One of the metrics is not finite.
+            RunError: A metric is not finite.
         """
         values = {name: float(value) for name, value in metrics.items()}
         if not values:  # no update was made yet
@@ -289,26 +288,26 @@ class Run:
         self._end_if(lost, step)
 
     def _write_held(self) -> None:
-        """Writes the rows that came after an evaluation, once its own is written."""
+        """Writes the rows that waited for a background evaluation, once its own row is written."""
         if not self._background.pending:
             for row in self._held:
                 self._record.append(row)
             self._held.clear()
 
     def log(self, step: int, metrics: Mapping[str, SupportsFloat], episodes: Sequence[Episode] = ()) -> None:
-        """Writes the metrics of the update number `step` (from 1) as one line, after the evaluations before it.
+        """Writes the metrics of update number `step`, counted from 1, as one line after all earlier evaluations.
 
         Args:
-            step: As above; an evaluation follows.
-            metrics: By name.
-            episodes: All training episodes that are over; those since the evaluation before are written first.
+            step: The number of the update; an evaluation follows.
+            metrics: Metrics by name.
+            episodes: All finished training episodes; those since the last evaluation are written first.
 
         Raises:
-            RunError: One of them, or an evaluation before them, is not finite.
+            RunError: A metric, or the outcome of an earlier evaluation, is not finite.
         """
         for outcome in self._background.known_before(metrics.values()):
             self._write_evaluation(outcome)
-        # The device has done its updates when these are numbers: what an evaluation takes after that is waited for.
+        # float() waits for the device's updates; only the time that an evaluation takes beyond these counts as waiting.
         values = {name: float(value) for name, value in metrics.items()}
         self._write_pending()
         since = self._phases.steps_since_evaluation(step)
@@ -320,10 +319,10 @@ class Run:
         self._end_if(lost, step)
 
     def _end_if(self, lost: str, step: int) -> None:
-        """Ends a run that has diverged, if it says what is lost, unless it shall continue.
+        """Ends a run that has diverged, unless it should continue; `lost` describes what is not finite, if anything.
 
         Raises:
-            RunError: It has diverged.
+            RunError: The run has diverged.
         """
         if lost and self._config.on_nan == "stop":
             raise RunError(f"{lost} at {self._unit} {step}; {self._what_is_saved()}")
@@ -332,19 +331,19 @@ class Run:
             warn(f"{lost} at {self._unit} {step}; the run continues, as on_nan asks")
 
     def save(self, step: int, write: Callable[..., None]) -> None:
-        """Saves what the run can go on from, then ends it if that was asked for.
+        """Saves a checkpoint, then ends the run if a signal has arrived.
 
-        A run outlives a save that fails: it says so, and tries again at its next evaluation.
+        If saving fails, the run prints a warning, continues, and tries again at its next evaluation.
 
         Args:
-            step: Updates, or steps of the environment, that are done. Where an evaluation follows them, a run that goes
-                on from here begins with it.
-            write: Writes the checkpoint to a path, atomically, with all that it is given by keyword in it. A partial
-                of a function that takes the trainer first, or the train state first or as `state`.
+            step: Updates, or environment steps, done. If an evaluation is due here, a run resumed from this checkpoint
+                begins with it.
+            write: Writes the checkpoint to a path, atomically, together with its keyword arguments. It is a partial of
+                a function whose first argument is the trainer or the train state, or which takes the latter as `state`.
 
         Raises:
-            RunError: The state is not finite, and nobody asked that the run continue.
-            Stopped: Ctrl-C or SIGTERM asked for it.
+            RunError: The state is not finite, and the run should stop then.
+            Stopped: Ctrl-C or SIGTERM has arrived.
         """
         self._write_pending()
         if self.measures is not None and self.is_due(step):
@@ -373,7 +372,7 @@ class Run:
             self._record.write(step, finite)
 
     def _copy(self, step: int, write: Callable[[Path], None]) -> None:
-        """Writes the checkpoint to `checkpoints_path` too, if that is set; without this copy the run is as whole."""
+        """Also writes the checkpoint to `checkpoints_path`, if it is set; a failure does not affect the run."""
         if not self._config.checkpoints_path:
             return
         copy = self._record.copy_path(step)
@@ -391,22 +390,22 @@ class Run:
     ) -> None:
         """Evaluates the policy after `step` updates, writes the outcome, prints it and redraws the curve.
 
-        Beside the training a thread evaluates, and this returns at once. The next `log`, or `save`, waits for the
-        outcome and writes it as soon as it is known. So all is written in the order in which it was asked for, and
-        whatever the evaluation raises is raised there. After the last update nothing is left to train beside the
-        evaluation, which is then waited for here.
+        An evaluation beside training runs in a thread, and this method returns at once. The next `log` or `save` waits
+        for the outcome and writes it as soon as it is known. Rows therefore stay in order, and the evaluation's errors
+        are raised there. After the last update there is no more training, so this method waits for the evaluation.
 
         Args:
-            step: Updates done.
-            policy: From normalised observations (n_episodes, S) float32 to actions (n_episodes, A). Where a dataset
-                takes the place of an environment: from observations and actions to values, or a model's step.
-            prompt: The return that the policy was asked for, if it is asked for one. The run is scored by the first
-                of several, as CORL's is; the others are written under their prompt's name alone.
-            beside: The policy needs nothing that the next updates use up or overwrite, and no device of theirs.
+            step: Number of updates done.
+            policy: Maps normalised observations (n_episodes, S) float32 to actions (n_episodes, A). If a dataset
+                replaces the environment, it maps observations and actions to values, or it is a model's step.
+            prompt: The target return that the policy is prompted with, if any. The first of several prompts scores the
+                run, as in CORL; the entries of the others are named after their prompts.
+            beside: Whether to evaluate beside training. The policy must not need memory that the next updates
+                overwrite, nor their device.
 
         Raises:
             RunError: An outcome is not finite.
-            Stopped: Ctrl-C or SIGTERM asked for it; an evaluation has nothing to save.
+            Stopped: Ctrl-C or SIGTERM has arrived; there is nothing to save during an evaluation.
         """
         self._stop.obey()
         self._progress.bar.set_postfix_str(f"evaluating {step}")
@@ -421,10 +420,10 @@ class Run:
             self._write_evaluation(Outcome(step, prompt, evaluation))
 
     def _write_pending(self, waiting: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext) -> None:
-        """Waits, within `waiting`, for all that were asked for, and writes them.
+        """Waits, within `waiting`, for all pending evaluations, and writes their outcomes.
 
-        A run that is asked to end gives them a few seconds. Then they come again when it goes on, from the checkpoint
-        that they are of.
+        A run that should end waits a few seconds for them. Evaluations that take longer are repeated when the run
+        resumes from their checkpoint.
         """
         while self._background.pending:
             with self._progress.left_out():
@@ -438,22 +437,22 @@ class Run:
         self._end_if(self._record.write_evaluation(*outcome), outcome.step)
 
     def _what_is_saved(self) -> str:
-        """For the last line of a run that ends early."""
+        """Describes what is saved, for the last line of a run that ends early."""
         if self._saved is None:
             return "nothing was saved yet"
         fault = f", a later one could not be written ({self._not_saved.strerror})" if self._not_saved else ""
         return f"last checkpoint: {self._saved}{fault}; --resume {self.folder} goes on from it"
 
     def _finish(self) -> None:
-        """Writes the last checkpoint and the result, which says that the run is over.
+        """Writes the last checkpoint and the result, which marks the run as finished.
 
         Raises:
-            RunError: It cannot.
+            RunError: A file cannot be written.
         """
         try:
             if self._not_saved:
                 raise self._not_saved
-            # A seed that is over cannot be resumed, so none of them is before all are.
+            # A finished seed cannot be resumed, so every seed waits here until all are done.
             seeds.meet_at_the_end()
             with self._stop.writing():
                 self._record.sync()
@@ -467,12 +466,12 @@ class Run:
 
 
 def _lost(values: Mapping[str, float]) -> str:
-    """The first metric that is not finite, in words; empty if all are."""
+    """Describes the first metric that is not finite; empty if all are finite."""
     return next((f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)), "")
 
 
 def _learner(write: Any) -> Any:
-    """The trainer or the train state that a checkpoint is written of."""
+    """The trainer or the train state that a checkpoint is written from."""
     return write.args[0] if write.args else write.keywords["state"]
 
 

@@ -1,9 +1,9 @@
-"""Several seeds of one run in one process: each trains as if it were alone, and they meet where one program serves all.
+"""Several seeds of a run in one process: each trains as if it were alone, but they meet for programs that serve all.
 
-A seed's `train` runs in a thread of its own, but only one thread runs at a time. It runs from its start, or from the
-last meeting, to the next meeting, or to its end. So nothing that it calls needs to know of threads, and its output
-comes in order. Each seed leaves the folder that its run alone would leave. Where nobody calls `meet`, as in PyTorch,
-the seeds run one after another.
+Each seed's `train` has its own thread, but only one thread runs at a time: from its start or its last meeting to its
+next meeting or its end. Therefore code that a seed calls need not be thread-safe, and its output comes in order. Each
+seed leaves the same folder as a run with this seed alone. If nobody calls `meet`, as in PyTorch, the seeds run one
+after another.
 """
 
 import dataclasses
@@ -25,12 +25,12 @@ from shared.runs.stopping import StopRequest
 T = TypeVar("T")
 
 _LAST_SEED = 2**32 - 1
-# Bytes of a seed's settings and thread, at least
+# Least memory of a seed's settings and thread, in bytes
 _SEED = 1024
 
 
 class _Meeting(NamedTuple):
-    """A meeting of seeds: each waits until `together` has turned everybody's part into answers."""
+    """A meeting, where each seed waits until `together` has turned the parts of all seeds into answers."""
 
     order: int
     part: Any
@@ -38,7 +38,7 @@ class _Meeting(NamedTuple):
 
 
 class _Seed:
-    """One seed's training; `meeting` is set while it waits for one, `outcome` or `error` at its end."""
+    """A seed's training: `meeting` is set while it waits for one, `outcome` or `error` when it has ended."""
 
     def __init__(self, train: Callable[[Any], Any], config: Any, group: "_Group") -> None:
         self.number, self._group = config.seed, group
@@ -50,25 +50,25 @@ class _Seed:
         self._thread = threading.Thread(target=self._work, args=(train, config), daemon=True)
 
     def start(self) -> None:
-        """Lets it train to its first meeting, or to its end."""
+        """Runs the seed to its first meeting, or to its end."""
         self._thread.start()
         self._turns.get()
 
     def go_on(self, answer: Any) -> None:
-        """Lets it train to its next meeting, or to its end; an answer that is an exception is raised where it waits."""
+        """Runs the seed to its next meeting, or to its end; an answer that is an exception is raised in its thread."""
         self.meeting = None
         self._answers.put(answer)
         self._turns.get()
 
     def check(self) -> None:
-        """Tells of an error that is its own; raises one that concerns the others, too."""
+        """Prints an error that only concerns this seed; raises an error that concerns all."""
         if isinstance(self.error, RunError):
             tqdm.write(f"seed {self.number}: {self.error}", file=sys.stderr)
         elif self.error and not isinstance(self.error, Stopped):
             raise self.error
 
     def wait(self, meeting: _Meeting) -> Any:
-        """Within its thread: gives the turn back until there is an answer."""
+        """Hands the turn back, from the seed's thread, and waits for the answer."""
         self.meeting = meeting
         self._turns.put(None)
         answer = self._answers.get()
@@ -86,9 +86,9 @@ class _Seed:
 
 
 class _Group:
-    """All seeds, and what they share: pairs of whose it is and what was made of it.
+    """All seeds, and their shared objects: pairs of a key and the object made for it.
 
-    `stopping` says whether the last meeting found them asked to end; None before the first.
+    `stopping` is whether a stop had been requested at the last meeting; None before the first.
     """
 
     def __init__(self, train: Callable[[Any], Any], configs: Sequence[Any]) -> None:
@@ -97,7 +97,7 @@ class _Group:
         self.stopping: bool | None = None
 
     def waiting(self) -> list[_Seed]:
-        """Those who are at a meeting."""
+        """The seeds that wait at a meeting."""
         return [seed for seed in self.seeds if seed.meeting]
 
 
@@ -105,12 +105,12 @@ _here = threading.local()
 
 
 def _group() -> _Group | None:
-    """For whose seeds this thread works."""
+    """The group of seeds that this thread belongs to."""
     return getattr(_here, "group", None)
 
 
 def count() -> int:
-    """How many seeds train in this process."""
+    """The number of seeds that train in this process."""
     group = _group()
     return 1 if group is None else len(group.seeds)
 
@@ -122,7 +122,7 @@ def label() -> str:
 
 
 def agreed(stopping: bool) -> bool:
-    """Whether a seed that may have been asked to end does so now: all do at the same meeting, or none."""
+    """Whether a seed should stop now: all seeds stop at the same meeting, or none does."""
     group = _group()
     return stopping if group is None or group.stopping is None else group.stopping
 
@@ -131,8 +131,8 @@ def once(of: Any, make: Callable[[], T]) -> T:
     """The result of `make`, which the first seed calls and the others share.
 
     Args:
-        of: Any object that is the same one for all who mean the same thing.
-        make: Makes it; no seed may write into it.
+        of: The key: the same object for all who mean the same result.
+        make: Makes the result, which no seed may modify.
     """
     group = _group()
     if group is None:
@@ -146,36 +146,37 @@ def once(of: Any, make: Callable[[], T]) -> T:
 
 
 def meet(order: int, part: T, together: Callable[[list[T]], Sequence[Any]]) -> Any:
-    """Waits for the other seeds; returns this one's answer.
+    """Waits for the other seeds, and returns this seed's answer.
 
-    Where seeds have come to different places, as after an interrupted save, those that are behind go on first.
+    If seeds have come to different places, as after an interrupted save, those that are behind run first.
 
     Args:
         order: How far this seed has come.
-        part: What it brings.
-        together: From the parts of all who are equally far to their answers, in order; called once, with the first
-            seed's. The others bring one that would do the same.
+        part: The seed's contribution.
+        together: Maps the parts of all seeds at this place to their answers, in order. Only the first seed's function
+            is called; the others must pass an equivalent one.
     """
     return _here.seed.wait(_Meeting(order, part, together))
 
 
 def meet_at_the_end() -> None:
-    """Waits until all seeds that have not failed have come here; a seed alone does not wait."""
+    """Waits until all seeds that have not failed arrive here; a single seed does not wait."""
     if _group() is not None:
         meet(sys.maxsize, None, lambda parts: parts)
 
 
 def last_in_common(saved: Sequence[Sequence[int]]) -> int | None:
-    """The step from which several resumed seeds go on together.
+    """The step from which several resumed seeds can continue together.
 
-    A process that is killed while its seeds save has saved some of them once more than others.
+    If a process is killed while its seeds save, some seeds have one more checkpoint than others.
 
     Args:
-        saved: The steps of each seed's checkpoints, in rising order.
+        saved: The steps of each seed's checkpoints, in ascending order.
 
     Returns:
-        The last step that all have among their last two; 0, which is the beginning, where one has not saved yet. None
-        where seeds are further apart, as after one has failed: each then goes on from its own last.
+        The last step that is among the last two of every seed. A seed with fewer than two checkpoints also has step 0,
+        the beginning. None if the seeds are further apart, as after one has failed: each then continues from its own
+        last checkpoint.
     """
     recent = [{*steps[-2:], *([0] if len(steps) < 2 else [])} for steps in saved]
     return max(set.intersection(*recent), default=None)
@@ -184,20 +185,20 @@ def last_in_common(saved: Sequence[Sequence[int]]) -> int | None:
 def train_seeds(train: Callable[[Any], T], config: Any, number: int) -> list[T]:
     """Trains with the seeds `config.seed`, `config.seed + 1` and so on.
 
-    A seed whose run fails says so and leaves the others alone; Ctrl-C and SIGTERM end them all.
+    If a seed fails, its error is printed and the others continue; Ctrl-C and SIGTERM end all of them.
 
     Args:
-        train: An algorithm's, from a config to a `Run`.
-        config: Of the first seed.
-        number: Seeds in all.
+        train: An algorithm's function from a config to a `Run`.
+        config: The config of the first seed.
+        number: The number of seeds.
 
     Returns:
         Each seed's `Run`.
 
     Raises:
-        InputError: The settings cannot be used, or not with several seeds.
-        RunError: A seed failed; raised when the others are done.
-        Stopped: The user, or the machine, ended them.
+        InputError: The settings cannot be used, or do not work with several seeds.
+        RunError: A seed failed; raised when the others have ended.
+        Stopped: A signal ended all seeds.
     """
     if number < 1 or config.seed + number - 1 > _LAST_SEED:
         raise InputError(f"--seeds must be between 1 and {_LAST_SEED + 1 - config.seed} with seed {config.seed}")
@@ -218,7 +219,7 @@ def train_seeds(train: Callable[[Any], T], config: Any, number: int) -> list[T]:
 
 
 def _train(group: _Group) -> None:
-    """All to their ends; what concerns them all is raised in those who wait, and here."""
+    """Trains all seeds to their ends; an error that concerns all is raised in every waiting seed, and here."""
     with StopRequest(lambda: "each seed keeps its checkpoints; --resume auto goes on from them") as stop:
         try:
             for seed in group.seeds:
@@ -238,7 +239,7 @@ def _train(group: _Group) -> None:
 
 
 def _hold_meeting(waiting: Sequence[_Seed], group: _Group, stop: StopRequest) -> None:
-    """Of those who are least far; who is asked to end hears it now, and saves what the meeting gave."""
+    """Lets the seeds that are furthest behind meet; they learn of a stop here, and still save their answers."""
     met = [(seed, seed.meeting) for seed in waiting if seed.meeting]
     first = min(meeting.order for _, meeting in met)
     present = [(seed, meeting) for seed, meeting in met if meeting.order == first]

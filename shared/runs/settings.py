@@ -1,7 +1,7 @@
 """The settings of a run, as opposed to an algorithm's: defined once, with the comments that `--help` prints.
 
-An algorithm's `TrainConfig` inherits those that it has, and may give one another default. It writes the comment anew
-only where that says something else. `--help` lists the settings of this file as those of the run.
+An algorithm's `TrainConfig` inherits the settings that it uses, and may change their defaults. It repeats a comment
+only if its meaning differs. `--help` lists the settings in this file as settings of the run.
 """
 
 from dataclasses import dataclass, field
@@ -25,16 +25,16 @@ class RecordConfig:
     env: str = "mini/hopper-mostly-expert"
     # Updates between two evaluations
     eval_freq: int = bounded(5000, low=1)
-    # Updates between two rows of metrics, which are means since the row before; null: there are rows at evaluations
-    # alone, which always have one. Of no effect while a finetune run acts in the environment
+    # Updates between two rows of metrics, each the mean since the previous row; null: rows only at evaluations, which
+    # always have one. No effect while a finetune run acts in the environment
     log_freq: int | None = later(bounded(None, low=1))
-    # Folder for a copy of every evaluation's checkpoint; null: there are the last two and the best, in the run's folder
+    # Folder for a copy of every evaluation's checkpoint; null: keep only the last two and the best, in the run's folder
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
-    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    # Run to resume: its folder, or auto for the latest unfinished run with the same settings; empty: start a new run
     resume: str = ""
-    # Where a loss, or what an evaluation returns, is NaN or infinite: stop, or continue to the last update
+    # If a loss or an evaluation's outcome is NaN or infinite: stop, or continue to the last update
     on_nan: str = later(choice("stop", "continue"))
     # Seed of the weights, the batches and the noise
     seed: int = bounded(0, low=0, high=2**32 - 1)
@@ -44,7 +44,7 @@ class RecordConfig:
     runs_path: str = "runs"
     # Weights & Biases: off, offline or online
     wandb_mode: str = choice("off", "offline", "online")
-    # Whether TensorBoard's file of events is written into the run's folder
+    # Whether to write TensorBoard's event file into the run's folder
     tensorboard: bool = later(field(default=False))
 
     @property
@@ -59,41 +59,41 @@ class RunConfig(RecordConfig):
 
     # Episodes in an evaluation
     n_episodes: int = bounded(10, low=1)
-    # Steps after which an episode in the environment is cut; null: its own time limit. Where it has none that is the
-    # longest episode of the dataset, or 1000
+    # Steps after which an episode in the environment is cut; null: its own time limit, or else the length of the
+    # dataset's longest episode, or else 1000
     max_episode_steps: int | None = later(bounded(None, low=1))
-    # Least actions, one number or one for each component; empty: the environment's bounds, else the data's
+    # Smallest actions, one number for all components or one for each; empty: the environment's bounds, else the data's
     action_low: tuple[float, ...] = later(bounds())
-    # Greatest actions, likewise
+    # Largest actions, one number for all components or one for each; empty: the environment's bounds, else the data's
     action_high: tuple[float, ...] = later(bounds())
     # Seed of the weights, the batches, the noise and the evaluation's start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
 
     @property
     def evaluation_seed(self) -> int:
-        """Decides the start states of evaluations."""
+        """The seed of the start states in evaluations."""
         return self.seed
 
 
 @dataclass(frozen=True)
 class LimitsConfig:
-    """A run that reads a dataset, whose time limits may be stored as terminals."""
+    """A run that reads a dataset, whose file may store time limits as terminals."""
 
-    # Whether terminals that all come after the same number of steps, as time limits do, stay terminals; false: they are
-    # taken for time limits
+    # Whether terminals that all come after the same number of steps, as time limits do, stay terminals; false: treat
+    # them as time limits
     limits_as_terminals: bool = later(field(default=True))
 
 
 @dataclass(frozen=True)
 class DatasetConfig(LimitsConfig, RunConfig):
-    """A run that begins with a dataset."""
+    """A run that starts with a dataset."""
 
-    # Environment to evaluate in; empty: the dataset's own; none: there is none, so what is learnt is measured by the
-    # data alone
+    # Environment to evaluate in; empty: the dataset's own; none: no environment, so evaluations measure the policy's
+    # actions on the data
     eval_env: str = ""
-    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
+    # Source of the environment: today's Gymnasium, or the old gym with D4RL's own package, if that is installed
     eval_backend: str = choice("gymnasium", "d4rl")
-    # How states are scaled, as in d3rlpy: by their mean and deviation, or to between -1 and 1. It replaces normalize
+    # How states are scaled, as in d3rlpy: by mean and standard deviation, or to [-1, 1]. It replaces normalize
     observation_scaler: str = later(choice("none", "standard", "min_max"))
 
 
@@ -101,28 +101,28 @@ class DatasetConfig(LimitsConfig, RunConfig):
 class RewardsConfig(DatasetConfig):
     """A run that learns from the rewards of a dataset's transitions, which may be scaled as d3rlpy does."""
 
-    # How rewards are scaled, as in d3rlpy, where normalize_reward is false
+    # How rewards are scaled, as in d3rlpy, if normalize_reward is false
     reward_scaler: str = later(choice("none", "multiply", "clip", "min_max", "standard", "return", "shift"))
-    # Factor of the reward_scaler, whichever it is
+    # Factor that any reward_scaler multiplies by
     reward_multiplier: float = later(positive(1.0))
-    # Least reward, of the reward_scaler clip; null: no bound
+    # Smallest reward for the reward_scaler clip; null: no bound
     reward_low: float | None = later(unbounded(None))
-    # Greatest reward, of the reward_scaler clip; null: no bound
+    # Largest reward for the reward_scaler clip; null: no bound
     reward_high: float | None = later(unbounded(None))
-    # Added to rewards, by the reward_scaler shift
+    # Number that the reward_scaler shift adds to rewards
     reward_shift: float = later(unbounded(0.0))
-    # Whether the reward_scaler shift comes after the factor
+    # Whether the reward_scaler shift multiplies first and then adds
     multiply_first: bool = later(field(default=False))
 
 
 @dataclass(frozen=True)
 class OfflineConfig(DatasetConfig):
-    """A run on a dataset alone."""
+    """A run that only uses a dataset."""
 
-    # How actions are scaled, as in d3rlpy: the data's range, component by component, becomes [-1, 1]
+    # How actions are scaled, as in d3rlpy: min_max maps each component's range in the data to [-1, 1]
     action_scaler: str = later(choice("none", "min_max"))
-    # Share of the episodes that are held out of training, to measure the policy's actions on them; null: 0.1 where
-    # eval_env is none, else 0
+    # Share of the episodes held out of training, on which to measure the policy's actions; null: 0.1 if eval_env is
+    # none, else 0
     validation_share: float | None = later(bounded(None, low=0, high=0.9))
     # Updates in all
     max_timesteps: int = bounded(1_000_000, low=1)
@@ -132,7 +132,7 @@ class OfflineConfig(DatasetConfig):
 class ImagesConfig:
     """A run whose observations may be images."""
 
-    # The encoder of images: none, for vectors; convolutions, of DQN's paper (nature) or for MinAtar's small images
+    # Encoder of images: none, for vectors; plain convolutions, from DQN's paper (nature) or for MinAtar's small images
     # (minatar); residual networks, as in jaxrl_m (impala, resnet)
     encoder: str = later(choice(NO_ENCODER, *ENCODERS))
     # Images in an observation, the newest last
@@ -148,41 +148,41 @@ class ImagesConfig:
 class ModelledConfig:
     """A run whose dynamics model must know where episodes end."""
 
-    # Where the model ends an episode: empty, as is known of the environment; none, where only a time limit ends it. Or
+    # Where the model ends an episode: empty, as is known of the environment; none, only at a time limit. It may also be
     # your own module:function, from states (..., S) of the framework to booleans (...)
     termination: str = later(field(default=""))
 
 
 @dataclass(frozen=True)
 class FinetuneConfig(RewardsConfig):
-    """A run that learns from a dataset first, and then goes on in the environment."""
+    """A run that learns from a dataset first, and then continues online in the environment."""
 
     # Dataset to begin with: mini/hopper-medium-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
     env: str = "mini/hopper-medium-replay"
-    # Transitions held at most: the dataset's, then the environment's, which overwrite the oldest
+    # Capacity of the replay buffer: the dataset's transitions, then the environment's, which overwrite the oldest
     buffer_size: int = bounded(2_000_000, low=1)
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
     # Environment steps after those, each with an update
     online_iterations: int = bounded(1_000_000, low=0)
-    # Environment steps before as many updates, which JAX makes in one call. CORL's number is 1. With more, the policy
-    # acts on older weights, and training is faster. Of no effect in PyTorch
+    # Environment steps that are followed by the same number of updates, which JAX makes in one call. CORL uses 1. With
+    # more, training is faster, but the policy acts on older weights. No effect in PyTorch
     updates_per_call: int = bounded(1, low=1)
 
     @property
     def switch(self) -> int:
-        """Updates before the first step in the environment: those on the dataset, and any that come before them."""
+        """Updates before the first environment step: those on the dataset, and any that come before them."""
         return self.offline_iterations
 
     @property
     def max_timesteps(self) -> int:
-        """Updates in all."""
+        """The total number of updates."""
         return self.switch + self.online_iterations
 
 
 @dataclass(frozen=True)
 class ImitationConfig(OfflineConfig):
-    """A run on a dataset of single transitions, whose rewards are not learnt from."""
+    """A run on a dataset of single transitions that ignores the rewards."""
 
     # Largest dataset accepted, in transitions
     buffer_size: int = bounded(2_000_000, low=1)
@@ -192,13 +192,13 @@ class ImitationConfig(OfflineConfig):
 class TransitionsConfig(RewardsConfig, ImitationConfig):
     """A run on a dataset of single transitions."""
 
-    # Steps whose rewards are summed before the value after them counts, as in d3rlpy
+    # Steps whose rewards are summed before the next value is used, as in d3rlpy
     n_steps: int = later(bounded(1, low=1))
 
 
 @dataclass(frozen=True)
 class EvalSeedConfig(RunConfig):
-    """A run whose evaluations have a seed of their own."""
+    """A run whose evaluations have a separate seed."""
 
     # Seed of the weights, the batches and the noise
     seed: int = bounded(0, low=0, high=2**32 - 1)
@@ -207,21 +207,21 @@ class EvalSeedConfig(RunConfig):
 
     @property
     def evaluation_seed(self) -> int:
-        """Decides the start states of evaluations."""
+        """The seed of the start states in evaluations."""
         return self.eval_seed
 
 
 @dataclass(frozen=True)
 class DeterministicConfig(EvalSeedConfig):
-    """A run that PyTorch can be held to repeat."""
+    """A run that PyTorch can be made to reproduce exactly."""
 
-    # Refuse operations that are not deterministic, in PyTorch; of no effect in JAX
+    # Refuse operations that are not deterministic, in PyTorch; no effect in JAX
     deterministic_torch: bool = False
 
 
 @dataclass(frozen=True)
 class EpochsConfig(RunConfig):
-    """A run that CORL counts in epochs."""
+    """A run whose updates CORL counts in epochs."""
 
     # Updates in an epoch, the unit of CORL's num_epochs and eval_every
     num_updates_on_epoch: int = bounded(1000, low=1)
@@ -237,5 +237,5 @@ class EnsembleConfig(DeterministicConfig, EpochsConfig, TransitionsConfig):
     env: str = "mini/pendulum-replay"
     buffer_size: int = bounded(1_000_000, low=1)
     seed: int = bounded(10, low=0, high=2**32 - 1)
-    # Updates between two records in CORL, without effect here, where log_freq says it; kept so that CORL's files load
+    # Updates between two records in CORL; no effect here, where log_freq decides; kept so that CORL's files load
     log_every: int = bounded(100, low=1)

@@ -1,6 +1,6 @@
-"""The first import of a twin's file, before any package: how the program ends.
+"""The first import of a twin's file, before any package, so that Ctrl-C works from the start.
 
-Loading the frameworks takes seconds. Ctrl-C ends the process within them, from here on, where such a file is what runs.
+Loading the frameworks takes seconds. If such a file is the program, Ctrl-C ends the process at once from here on.
 """
 
 import sys
@@ -14,7 +14,7 @@ _TWINS = [Path(__file__).resolve().parents[2] / f"corl_{framework}" for framewor
 
 
 def cli(train: Callable[[Any], Any], config_class: type, algorithm: str) -> None:
-    """Runs `train` with the config of the command line, see `shared.runs.configs.cli`; that is loaded only now."""
+    """Runs `train` with the config of the command line; imports `shared.runs.configs.cli` only when it is called."""
     from shared.runs import configs
 
     configs.cli(train, config_class, algorithm)

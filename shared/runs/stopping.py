@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as requests: a run ends where its state is whole, in seconds, and is told at once that it will."""
+"""Ctrl-C and SIGTERM as requests: a run ends within seconds, at a consistent state, and the user hears so at once."""
 
 import contextlib
 import os
@@ -18,29 +18,29 @@ from shared.errors import Stopped
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 GRACE = 4.0
-"""Seconds after the signal in which an evaluation beside the training may still come to its end."""
+"""Seconds after the signal in which a background evaluation may still finish."""
 
 _PATIENCE = 8.0
-# How long a checkpoint may take that is being written then
+# How long a checkpoint that is being written may delay the end
 _LONGEST_SAVE = 120.0
 
 
 class StopRequest:
-    """Notes the first of the two signals; the second ends the process at once. A context manager.
+    """Stores the first of the two signals; the second ends the process at once. A context manager.
 
-    Python runs a handler only between two instructions of its own, and a framework may compute for minutes between
-    them. So a thread of its own answers the user and obeys the second signal. The interpreter's signal pipe wakes that
-    thread. It also ends the process where the run has not ended eight seconds after the first signal, as where a
-    program is being compiled. Then what lies on the disk is whole, and the run goes on from it.
+    Python runs a handler only between two of its own instructions, and a framework may compute for minutes between
+    them. Therefore a separate thread, woken by the interpreter's signal pipe, answers the user and obeys the second
+    signal. It also ends the process if the run has not ended eight seconds after the first signal, for example while a
+    program compiles. The files on disk are complete then, so the run can be resumed from them.
 
-    Python knows no signals outside the main thread. A request there hears what the main thread's request hears, or
-    nothing. Of several requests in the main thread, one within the other, the innermost hears.
+    Python handles signals only in the main thread. A request in another thread therefore shares the signals of the main
+    thread's request, if there is one. Of nested requests in the main thread, the innermost receives the signals.
     """
 
     _in_main: ClassVar["StopRequest | None"] = None
 
     def __init__(self, saved: Callable[[], str]) -> None:
-        """Installs nothing yet; `saved` tells in a few words what would be there to go on from."""
+        """Installs nothing yet; `saved` describes in a few words what a resumed run would start from."""
         self._number: int | None = None
         self._heard = 0.0
         self._heard_by = self
@@ -50,7 +50,7 @@ class StopRequest:
         self._installed = False
 
     def __enter__(self) -> Self:
-        """Installs both handlers; a signal that is ignored, as in a shell's background jobs, stays so."""
+        """Installs both handlers; a signal that is ignored, as in a shell's background jobs, stays ignored."""
         if threading.current_thread() is not threading.main_thread():
             self._heard_by = StopRequest._in_main or self
             return self
@@ -68,7 +68,7 @@ class StopRequest:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Puts everything back."""
+        """Restores the previous handlers."""
         if not self._installed:
             return
         for each, handler in self._handlers.items():
@@ -82,33 +82,33 @@ class StopRequest:
 
     @property
     def number(self) -> int | None:
-        """The first signal; None before it."""
+        """The first signal, or None if there was none."""
         return self._heard_by._number
 
     def obey(self) -> None:
-        """Raises what ends the run, if a signal has come.
+        """Ends the run if a signal has arrived.
 
         Raises:
-            Stopped: One has.
+            Stopped: A signal has arrived.
         """
         if self.number is not None:
             raise Stopped(self._saved(), self.number)
 
     def obey_after_grace(self) -> None:
-        """Likewise, once what a run waits for has had its time.
+        """Ends the run if a signal has arrived more than `GRACE` seconds ago, for a run that waits for an evaluation.
 
         Raises:
-            Stopped: A signal came, some seconds ago.
+            Stopped: A signal has arrived, and the time is over.
         """
         if self.number is not None and time.monotonic() - self._heard_by._heard > GRACE:
             self.obey()
 
     @contextlib.contextmanager
     def obeyed_at_once(self) -> Iterator[None]:
-        """For a stretch in which there is nothing to save: a signal before it or within it ends it.
+        """Marks a block in which there is nothing to save: a signal before or during the block ends it at once.
 
         Raises:
-            Stopped: One has come.
+            Stopped: A signal has arrived.
         """
         self._at_once = True
         try:
@@ -119,7 +119,7 @@ class StopRequest:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """For a stretch that writes what the run goes on from, which is not cut off."""
+        """Marks a block that writes a checkpoint, which the end of the process must not interrupt."""
         self._heard_by._writing += 1
         try:
             yield
@@ -133,7 +133,7 @@ class StopRequest:
             self.obey()
 
     def _answer(self, taken: list[int]) -> None:
-        """The thread: a line for the first signal, the end for the second, or where the first is not obeyed."""
+        """The thread: reports the first signal, and ends the process at the second, or if the first is not obeyed."""
         first, heard = 0, 0.0
         while True:
             try:

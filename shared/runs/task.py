@@ -23,7 +23,7 @@ from shared.runs.own_data import NO_PROMPTS, Prompts
 from shared.runs.preparation import AS_CORL, Preparation, Prepared, prepare
 from shared.runs.settings import DatasetConfig, FinetuneConfig
 
-# Including the names that a twin needs to describe its preparation
+# Including the names with which a twin describes its preparation
 __all__ = ["Extract", "Preparation", "Task", "load_task", "training_environment"]
 
 
@@ -32,25 +32,25 @@ class Task:
     """The training data of a run and its evaluator.
 
     Attributes:
-        dataset: A `Batch` of transitions, or `Trajectories`, as the algorithm sees them; float32 NumPy arrays. For an
-            algorithm that makes its own data: room for it, all zeros.
-        evaluator: Runs episodes, and normalises states with the same `mean` and `std`. Or it measures values, or
-            actions, on the dataset, where that is all there is.
-        shape: Of an observation: S, or (C, H, W) of images.
-        action_dim: A; of finite actions, how many there are.
-        max_action: Bound of every action component, as the algorithm sees them: 1, but for runs begun before actions
+        dataset: A `Batch` of transitions, or `Trajectories`, as the algorithm uses them; float32 NumPy arrays. For an
+            algorithm that collects its own data: zeros of the size that it needs.
+        evaluator: Runs episodes, and normalises states with the same `mean` and `std`. Without an environment, it
+            measures values or actions on the dataset.
+        shape: The shape of an observation: S, or (C, H, W) for images.
+        action_dim: A; for finite actions, their number.
+        max_action: Bound of every action component, as the algorithm uses them: 1, except in runs begun before actions
             were learnt in units of their box.
-        mean: (S,), 0 without normalisation; (1,) of images.
-        std: (S,), 1 without normalisation; (1,) of images.
-        action_mean: (A,), added to a policy's actions; 0 where they are the environment's already.
-        action_std: (A,), multiplies them before; 1 where they are the environment's already.
-        attributes: What the dataset's file says about itself, such as `expert_return_mean`.
-        fingerprint: Name, number of transitions and SHA-256 of the dataset's file; the environment's name alone if
-            there is none.
-        step_reward: From a reward of the environment to what is learnt from, as the dataset's rewards were modified.
-        box: What the environment's actions never leave; None of finite actions.
+        mean: (S,), 0 without normalisation; (1,) for images.
+        std: (S,), 1 without normalisation; (1,) for images.
+        action_mean: (A,), added to a policy's actions after `action_std`; 0 if they already are the environment's.
+        action_std: (A,), multiplies a policy's actions; 1 if they already are the environment's.
+        attributes: The attributes of the dataset's file, such as `expert_return_mean`.
+        fingerprint: Name, number of transitions and SHA-256 of the dataset's file; only the environment's name without
+            a dataset.
+        step_reward: Maps the environment's rewards to those that the algorithm learns from, like the dataset's rewards.
+        box: The bounds of the environment's actions; None for finite actions.
         held_out: Transitions of held-out episodes, as the algorithm would learn from them; None if there are none.
-        prompts: What a sequence model is asked for; nothing of other algorithms.
+        prompts: A sequence model's target returns; empty for other algorithms.
     """
 
     dataset: Any
@@ -71,12 +71,12 @@ class Task:
 
     @property
     def units(self) -> ActionUnits:
-        """From a policy's actions to the environment's."""
+        """The conversion of a policy's actions to the environment's."""
         return ActionUnits(self.action_mean, self.action_std, self.max_action, self.box)
 
     @property
     def state_dim(self) -> int:
-        """S, for an algorithm that learns from vectors."""
+        """S, for an algorithm that only uses vectors."""
         assert isinstance(self.shape, int), "one without encoders is never given images"
         return self.shape
 
@@ -133,7 +133,7 @@ def _prepared(config: DatasetConfig, preparation: Preparation, origin: Origin | 
 
 
 def _in_units(config: DatasetConfig, prepared: Prepared, there: Actions) -> tuple[ActionUnits, Any]:
-    """The units of the run's actions, and the dataset with its actions in them."""
+    """The units of the run's actions, and the dataset with its actions in these units."""
     recorded = prepared.opened.read.raw["actions"]
     units = action_units(config, there, prepared.dataset.actions, recorded, prepared.origin)
     return units, with_actions_in(units, prepared.dataset)
@@ -154,10 +154,10 @@ def training_environment(config: FinetuneConfig, task: Task) -> OnlineExperience
 
     Args:
         config: The settings of the run.
-        task: Of the run.
+        task: The task of the run.
 
     Raises:
-        InputError: This machine could not hold so many steps.
+        InputError: The steps do not fit in this machine's memory, or there is no environment.
     """
     steps = config.online_iterations
     try:

@@ -1,4 +1,4 @@
-"""TensorBoard: writes an event file into a run's folder if you ask for it."""
+"""TensorBoard: writes an event file into a run's folder if the settings say so."""
 
 import time
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ _RGBA = 4
 
 
 def tensorboard_logger(settings: Mapping[str, Any]) -> "TensorboardLogger | None":
-    """TensorBoard if it is wanted.
+    """Creates a logger for TensorBoard if the settings say so.
 
     Args:
-        settings: All of a run, `tensorboard` among them; they go to TensorBoard's table of them.
+        settings: All settings of a run, including `tensorboard`; TensorBoard lists them as hyperparameters.
 
     Raises:
-        InputError: The package is not there.
+        InputError: The package cannot be imported.
     """
     return TensorboardLogger(_import(), settings) if settings["tensorboard"] else None
 
@@ -37,32 +37,32 @@ class Library(NamedTuple):
 
 
 def _import() -> Library:
-    """The package; it takes half a second, and most runs do without."""
+    """Imports the package only when it is needed, because that takes half a second."""
     try:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
-    except Exception as error:  # its own and its libraries'
+    except Exception as error:  # its own errors, or its dependencies'
         words = f"TensorBoard cannot be used ({reason(error)})"
         raise InputError(f"{words}: pip install 'corl-twins[tensorboard]', or leave out --tensorboard") from error
     return Library(Event, SessionLog, Summary, hparams_pb, EventFileWriter)
 
 
 class TensorboardLogger:
-    """A file of events, and a further one each time that the run goes on."""
+    """Writes event files: one for a new run, and a further one each time it is resumed."""
 
     name = "TensorBoard"
 
     def __init__(self, library: Library, settings: Mapping[str, Any]) -> None:
-        """Nothing is written before `start`."""
+        """Stores the settings; `start` opens the file."""
         self._library, self._settings = library, settings
         self._writer: Any = None
 
     def start(self, folder: Path, step: int) -> None:
-        """Opens a file of events, and writes the settings.
+        """Opens an event file, and writes the settings.
 
-        A file that begins after `step` updates voids all later ones of the files before.
+        The file voids all events after `step` in earlier files.
 
         Raises:
             InputError: The file cannot be written.
@@ -84,7 +84,7 @@ class TensorboardLogger:
         self._last = step
 
     def finish(self, finished: bool) -> None:
-        """Adds the learning curve as the folder has it, and closes the file."""
+        """Adds the learning curve from the run's folder, and closes the file."""
         if self._writer is None:
             return
         try:
@@ -93,7 +93,7 @@ class TensorboardLogger:
             self._writer.close()
 
     def _draw(self, path: Path) -> None:
-        """Adds a picture, where there is one."""
+        """Adds a picture, if it exists."""
         if path.exists():
             height, width, _ = improps(path, plugin="pillow").shape
             image = self._library.Summary.Image(
@@ -108,5 +108,5 @@ class TensorboardLogger:
 
 
 def _plain(value: Any) -> bool | int | float | str:
-    """A setting as TensorBoard's table can hold it."""
+    """Converts a setting to a type that TensorBoard's table supports."""
     return value if isinstance(value, bool | int | float | str) else str(value)

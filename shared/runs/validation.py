@@ -1,7 +1,7 @@
 """Validation: how far a policy's actions are from the data's, on episodes that were held out of its training.
 
-It takes the place of an environment's scores where there is no environment (`--eval_env none`). With an environment it
-can be measured beside them.
+It replaces an environment's scores if there is no environment (`--eval_env none`). With an environment, it can be
+measured in addition.
 """
 
 import shlex
@@ -19,25 +19,25 @@ NO_ENVIRONMENT = "none"
 """The value of `eval_env` for a run without an environment."""
 
 DEFAULT_SHARE = 0.1
-"""Of the episodes, held out where there is no environment."""
+"""Share of the episodes that is held out if there is no environment."""
 
 METRIC = "action_error"
 
-# Rows in one evaluation: enough for two digits, few enough to cost less than training does
+# Rows in one evaluation: enough for two significant digits, few enough to cost less than training
 _MOST = 10_000
-# Of these as many at once, so that a compiled policy meets one shape
+# Rows in a batch, all of one size so that a compiled policy sees one shape
 _AT_ONCE = 1_000
 
 
 class HeldOut(NamedTuple):
-    """The n rows that a policy is measured on, in its units; an episode's rows follow each other.
+    """The n rows on which a policy is measured, in its units; the rows of an episode are consecutive.
 
     Attributes:
-        observations: (n, S) float32, normalised; `Stacks` of images.
-        actions: (n, A) float32; (n,) whole numbers where they are finite.
-        rewards: (n,), as the file has them.
-        episodes: (n,), which episode each row is of, in rising order.
-        unseen: Whether they were held out; else they are rows that are learnt from.
+        observations: (n, S) float32, normalised; or `Stacks` of images.
+        actions: (n, A) float32, or (n,) integers if actions are finite.
+        rewards: (n,), as in the file.
+        episodes: (n,), the episode of each row, in ascending order.
+        unseen: Whether the rows were held out of training.
     """
 
     observations: Any
@@ -48,7 +48,7 @@ class HeldOut(NamedTuple):
 
 
 def thinned(rows: HeldOut) -> HeldOut:
-    """At most as many rows as an evaluation measures, spread evenly."""
+    """Selects evenly spaced rows, at most as many as an evaluation measures."""
     size = len(rows.actions)
     if size <= _MOST:
         return rows
@@ -58,7 +58,7 @@ def thinned(rows: HeldOut) -> HeldOut:
 
 
 class Validation(NamedTuple):
-    """Outcome of one measurement.
+    """The outcome of one measurement.
 
     Attributes:
         outcomes: (E,), the action error of each episode.
@@ -67,22 +67,22 @@ class Validation(NamedTuple):
     outcomes: np.ndarray
 
     def row(self) -> dict[str, Any]:
-        """The entries of a run's metrics."""
+        """The entries in a row of the run's metrics."""
         return {"errors": self.outcomes.tolist()}
 
 
 class ValidationEvaluator:
     """Measures a policy's action error, as an `Evaluator` measures its return.
 
-    The action error of a row is the mean distance between the policy's action and the data's, over the components and
-    in the data's units. Where actions are finite, it is 1 where they differ and 0 where they agree.
+    The action error of a row is the mean absolute difference between the policy's action and the data's, over the
+    components and in the data's units. For finite actions it is 1 if they differ and 0 if they agree.
 
     Attributes:
-        scale: What outcomes are reported as.
-        outcomes: Under which name a row of metrics has them.
-        measures: What else is measured at each evaluation.
-        has_goals: False: without an environment nobody knows whether a goal is reached.
-        fingerprint: What the measures depend on besides the policy.
+        scale: The scale on which outcomes are reported.
+        outcomes: The key of the outcomes in a row of metrics.
+        measures: The names of further measurements.
+        has_goals: Always False, because only an environment can say if a goal is reached.
+        fingerprint: Everything that the measurement depends on, apart from the policy.
     """
 
     outcomes = "errors"
@@ -90,13 +90,14 @@ class ValidationEvaluator:
     has_goals = False
 
     def __init__(self, rows: HeldOut, action_std: np.ndarray, n_episodes: int, fingerprint: dict[str, Any]) -> None:
-        """Measures nothing yet.
+        """Stores the rows and describes them in the fingerprint.
 
         Args:
-            rows: Of whole episodes for a policy that remembers them, else `thinned`.
-            action_std: () or (A,), the size of the policy's unit of action in the data's.
-            n_episodes: Episodes at most that a policy which remembers them is led through.
-            fingerprint: What the measures depend on; the numbers of rows and episodes are added.
+            rows: Whole episodes for a policy that remembers them, otherwise `thinned` rows.
+            action_std: () or (A,), the size of the policy's unit of action in the data's units.
+            n_episodes: The most episodes on which to measure a policy that remembers them.
+            fingerprint: Everything that the measurement depends on; the constructor adds the numbers of rows and
+                episodes.
         """
         self._rows, self._action_std, self._n_episodes = rows, action_std, n_episodes
         where = "on held-out rows" if rows.unseen else "on the rows learnt from"
@@ -117,7 +118,7 @@ class ValidationEvaluator:
         errors = np.empty(len(self._rows.actions))
         size = min(len(errors), _AT_ONCE)
         for first in range(0, len(errors), size):
-            # The last rows begin earlier, so that their number is the same.
+            # The last batch overlaps the one before it, so that all batches have the same size.
             rows = slice(first := min(first, len(errors) - size), first + size)
             self._check_open()
             beginning = (np.zeros(size), np.zeros(size, int)) if isinstance(policy, ContextPolicy) else ()
@@ -126,7 +127,7 @@ class ValidationEvaluator:
         return Validation(np.add.reduceat(errors, self._starts) / self._lengths)
 
     def _led_through(self, policy: PromptedPolicy) -> Validation:
-        """Leads a policy that remembers its episodes through recorded ones: it is told what was done there instead."""
+        """Measures a policy that remembers its episode; it sees the recorded actions in place of its own."""
         self._is_prompted = True
         number = min(self._n_episodes, len(self._starts))
         chosen = np.linspace(0, len(self._starts) - 1, number).astype(int)
@@ -143,7 +144,7 @@ class ValidationEvaluator:
         return Validation(sums / lengths)
 
     def _errors(self, actions: np.ndarray, recorded: np.ndarray) -> np.ndarray:
-        """Of each row, (n,) float64."""
+        """The error of each row, (n,) float64."""
         if actions.shape != recorded.shape:
             raise ValueError(f"the policy returned actions of shape {actions.shape}, not {recorded.shape}")
         if recorded.ndim == 1:
@@ -156,43 +157,43 @@ class ValidationEvaluator:
             raise RuntimeError("the evaluator is closed")
 
     def then(self, folder: Path) -> str:
-        """The next step that a run's last line proposes, since an action error does not say what a policy earns."""
+        """The next step that a run's last line suggests, because an action error does not say what a policy earns."""
         if self._rows.actions.ndim == 1 or self._is_prompted:
             return "no environment has scored this policy: to see what it earns, train with --eval_env and its name"
         command = f"corl-twins evaluate {shlex.quote(str(folder))} --method fqe"
         return f"no environment has scored this policy: to estimate what it earns by the data alone, run {command}"
 
     def close(self) -> None:
-        """Ends a measurement that goes on in another thread."""
+        """Stops a measurement in another thread."""
         self._closed = True
 
 
 class Both(NamedTuple):
-    """An environment's outcome, which scores the run, and what was measured on held-out episodes beside it."""
+    """An environment's outcome, which scores the run, and the action error on held-out episodes."""
 
     evaluation: Evaluation
     validation: Validation
 
     @property
     def outcomes(self) -> np.ndarray:
-        """The environment's."""
+        """The environment's outcomes."""
         return self.evaluation.outcomes
 
     @property
     def successes(self) -> np.ndarray:
-        """The environment's."""
+        """Whether each of the environment's episodes succeeded."""
         return self.evaluation.successes
 
     def row(self) -> dict[str, Any]:
-        """The entries of a run's metrics."""
+        """The entries in a row of the run's metrics."""
         return {**self.evaluation.row(), METRIC: float(self.validation.outcomes.mean())}
 
 
 class ValidatedEvaluator:
-    """Scores a policy in an environment, and measures it on held-out episodes too."""
+    """Scores a policy in an environment, and also measures it on held-out episodes."""
 
     def __init__(self, evaluator: Evaluator, validator: ValidationEvaluator) -> None:
-        """Takes both; the attributes are the environment's."""
+        """Combines both evaluators; the attributes are the environment's, plus the action error."""
         self._evaluator, self._validator = evaluator, validator
         self.scale, self.outcomes, self.has_goals = evaluator.scale, evaluator.outcomes, evaluator.has_goals
         self.measures = (*evaluator.measures, METRIC)
@@ -200,10 +201,10 @@ class ValidatedEvaluator:
         self.fingerprint = evaluator.fingerprint | {"held_out": held_out}
 
     def __call__(self, policy: Policy | ContextPolicy) -> Both:
-        """Scores a policy."""
+        """Scores and measures a policy."""
         return Both(self._evaluator(policy), self._validator(policy))
 
     def close(self) -> None:
-        """Closes both."""
+        """Closes both evaluators."""
         self._validator.close()
         self._evaluator.close()

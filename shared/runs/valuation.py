@@ -1,4 +1,4 @@
-"""Scores a policy on a dataset by estimates of its value, in place of an environment."""
+"""Scores a policy on a dataset by estimates of its value, instead of in an environment."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,35 +13,35 @@ from shared.envs.scores import Scale
 Value = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Maps normalised observations (n, S) and actions (n, A), in the policy's units, to values (n,)."""
 
-# Rows that are valued at once: a network's layers for all of a large dataset would fill the memory
+# Rows per call: the activations for all rows of a large dataset would fill the memory
 _ROWS = 16_384
 
 
 class Valuation(NamedTuple):
-    """Outcome of one evaluation on a dataset.
+    """The outcome of one evaluation on a dataset.
 
     Attributes:
         outcomes: (E,), the value of the policy in the first state of each episode.
-        measures: What else was measured, by name.
+        measures: Further measurements, by name.
     """
 
     outcomes: np.ndarray
     measures: dict[str, float]
 
     def row(self) -> dict[str, Any]:
-        """The entries of a run's metrics."""
+        """The entries in a row of the run's metrics."""
         return {**self.measures, "values": self.outcomes.tolist()}
 
 
 class DatasetEvaluator:
-    """Evaluates value functions of one policy on the complete episodes of a dataset, as an `Evaluator` does policies.
+    """Evaluates value functions of one policy on the complete episodes of a dataset.
 
     Attributes:
-        scale: What outcomes are reported as.
-        outcomes: Under which name a row of metrics has them.
-        measures: What is measured at each evaluation.
-        has_goals: False: an estimate does not tell whether a task's goal is reached.
-        fingerprint: What the measures depend on besides the value function.
+        scale: The scale on which outcomes are reported.
+        outcomes: The key of the outcomes in a row of metrics.
+        measures: The names of further measurements.
+        has_goals: Always False, because an estimate cannot say if a goal is reached.
+        fingerprint: Everything that an evaluation depends on, apart from the value function.
     """
 
     scale = Scale("initial_state_value", "value in first states")
@@ -59,16 +59,16 @@ class DatasetEvaluator:
         action_std: np.ndarray,
         fingerprint: dict[str, Any],
     ) -> None:
-        """Values nothing yet.
+        """Stores the complete episodes, and measures what does not depend on the value function.
 
         Args:
             dataset: The transitions, with the policy's actions in the next states.
-            policy_actions: (N, A), those in the states.
-            episodes: The complete ones among them.
-            threshold: The return from which on an episode succeeds.
-            discount: Of the return that is estimated.
-            action_std: (A,), the size of the policy's unit of action in the dataset's.
-            fingerprint: What the measures depend on; episodes and threshold are added.
+            policy_actions: (N, A), the policy's actions in the states.
+            episodes: The complete episodes in the dataset.
+            threshold: The least return of a successful episode.
+            discount: The discount of the estimated return.
+            action_std: (A,), the size of the policy's unit of action in the dataset's units.
+            fingerprint: Everything that an evaluation depends on; the constructor adds the episodes and the threshold.
 
         Raises:
             InputError: No episode succeeds.
@@ -81,7 +81,7 @@ class DatasetEvaluator:
         self.fingerprint = fingerprint | {"episodes": len(episodes.starts), "return_threshold": threshold}
 
     def __call__(self, value: Value) -> Valuation:
-        """Measures one value function."""
+        """Evaluates one value function."""
         data, episodes, discount = self._dataset, self._episodes, self._discount
         q = _all(value, data.observations, data.actions)
         values = _all(value, data.observations, self._actions)
@@ -96,15 +96,15 @@ class DatasetEvaluator:
         return Valuation(measures.initial_state_value(values, episodes), found)
 
     def close(self) -> None:
-        """Does nothing: a dataset needs no closing."""
+        """Does nothing, because a dataset need not be closed."""
 
 
 def _all(value: Value, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """The values of all rows (n,), some rows at a time."""
+    """The values of all rows (n,), computed in batches."""
     number = len(actions)
     values, size = np.empty(number), min(number, _ROWS)
     for first in range(0, number, size):
-        # The last rows begin earlier, so that a compiled function meets one shape.
+        # The last batch overlaps the one before it, so that a compiled function sees one shape.
         first = min(first, number - size)
         rows = slice(first, first + size)
         values[rows] = value(observations[rows], actions[rows])

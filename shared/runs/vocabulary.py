@@ -1,8 +1,8 @@
-"""The names of settings: for each idea the one that it has in every file here, and those that references give it.
+"""The names of settings: one name for each idea in every file here, and the names that references use.
 
-People paste the files and commands of CORL, d3rlpy, OfflineRL-Kit and of an algorithm's authors. Runs from before a
-renaming go on, too. Therefore each of these names is understood wherever a setting is read. That is the command line,
-YAML, sweeps and searches, a run's folder and a checkpoint. A run writes the house's name.
+People paste the files and commands of CORL, d3rlpy, OfflineRL-Kit and algorithms' authors, and resume runs from before
+a renaming. Therefore each of these names is understood wherever a setting is read: on the command line, in YAML, sweeps
+and searches, in a run's folder and in a checkpoint. A run itself writes our name.
 """
 
 import difflib
@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 from shared.errors import InputError
 
-_BUT_FOR_A_LETTER = 0.85  # of difflib's ratios
+_BUT_FOR_A_LETTER = 0.85  # similarity as difflib measures it
 
 
 class Idea(NamedTuple):
-    """A setting that goes by several names.
+    """A setting that has several names.
 
     Attributes:
-        name: The house's.
-        meaning: What it is, and its unit.
-        others: What references, or earlier versions, call it, in any file.
-        only: What it is called by one algorithm's references alone, by the algorithm. These come first.
+        name: Our name.
+        meaning: Its meaning, with the unit.
+        others: Names in references or in earlier versions, for every algorithm.
+        only: Further names in one algorithm's references, by algorithm; these take precedence.
     """
 
     name: str
@@ -36,7 +36,7 @@ _WITH_VAE = ("bcq", "bear", "plas", "finetune/spot")
 _WITH_MODEL = ("model_based/combo", "model_based/mopo")
 
 IDEAS = (
-    # Of a run
+    # The run
     Idea("env", "dataset, or environment", ("env_name", "dataset", "dataset_name", "task")),
     Idea("seed", "of weights, batches and noise", ("train_seed",)),
     Idea("eval_seed", "of an evaluation's start states", ("test_seed",)),
@@ -69,7 +69,7 @@ IDEAS = (
     Idea("buffer_size", "transitions at most", ("replay_buffer_size",)),
     Idea("normalize", "whether states are normalised", ("normalize_states",)),
     Idea("minibatch_size", "transitions in a slice of a batch", ("batch_size_per_update",)),
-    # Of every update
+    # Every update
     Idea("discount", "factor of a step on rewards, from 0 to 1", ("gamma",)),
     Idea("tau", "share by which targets move at a time, from 0 to 1", ("soft_target_update_rate", "soft_target_tau")),
     Idea("target_update_period", "updates between two moves of the targets", ("target_update_interval",)),
@@ -200,7 +200,7 @@ IDEAS = (
     Idea("alpha_threshold", "MMD that the policy is allowed", ("target_mmd_thresh",)),
     Idea("mmd_kernel", "kernel of the MMD", ("kernel_type",)),
     Idea("n_mmd_action_samples", "actions sampled in a state on either side of the MMD", ("num_samples_mmd_match",)),
-    # The variance that UWAC weighs by
+    # The variance in UWAC's weights
     Idea("variance_scale", "factor of the variance in the weight, or what is divided by it", (), {"uwac": ("beta",)}),
     Idea("exp_weight", "whether the weight is an exponential of the variance", ("use_exp_weight",)),
     Idea("exp_penalty", "whether the penalty grows with that exponential", ("use_exp_penalty",)),
@@ -215,17 +215,17 @@ IDEAS = (
     # Model-based
     Idea("dynamics", "run that has learnt the model", ("load_dynamics_path",)),
 )
-"""All settings that go by several names."""
+"""All settings that have several names."""
 
 
 def other_names(settings: Collection[str], algorithm: str) -> dict[str, str]:
-    """Other names of an algorithm's settings, each with the name that is used here.
+    """Maps other names of an algorithm's settings to our names.
 
-    A name that is itself a setting of the algorithm means that one.
+    A name that is itself a setting of the algorithm only means that setting.
 
     Args:
         settings: The names of the algorithm's settings.
-        algorithm: Such as `finetune/iql`.
+        algorithm: Name of the algorithm, such as `finetune/iql`.
     """
     ideas = [idea for idea in IDEAS if idea.name in settings]
     anywhere = {other: idea.name for idea in ideas for other in idea.others}
@@ -234,15 +234,15 @@ def other_names(settings: Collection[str], algorithm: str) -> dict[str, str]:
 
 
 def suggestion(name: str, settings: Collection[str], others: Mapping[str, str]) -> list[str]:
-    """The settings, by the house's names, that somebody may have meant by an unknown name: none to three.
+    """Suggests up to three settings, by our names, that a user may have meant by an unknown name.
 
-    A name with a letter more or less comes first. Next come names with all of its words, such as `actor_lr` and
-    `critic_lr` for `lr`, and last those of a like spelling.
+    A name that differs by about a letter is the only suggestion. Otherwise names that contain all of its words are
+    suggested, such as `actor_lr` and `critic_lr` for `lr`, and otherwise names with a similar spelling.
 
     Args:
-        name: The unknown one.
-        settings: The names of the settings there are.
-        others: As `other_names` gives them.
+        name: The unknown name.
+        settings: The names of all settings.
+        others: Other names, as `other_names` returns them.
     """
     houses = {setting: setting for setting in settings} | dict(others)
     words = set(re.findall(r"[a-z0-9]+", name.lower()))
@@ -255,10 +255,10 @@ def suggestion(name: str, settings: Collection[str], others: Mapping[str, str]) 
 
 
 def in_house(given: Mapping[str, Any], settings: Collection[str], algorithm: str) -> dict[str, Any]:
-    """Settings given by any of their names, by the house's; what is no setting keeps its name.
+    """Renames settings to our names; names of unknown settings stay unchanged.
 
     Raises:
-        InputError: One is given by two names.
+        InputError: A setting has a value under two names.
     """
     others = other_names(settings, algorithm)
     check_once(given, others)
@@ -266,15 +266,15 @@ def in_house(given: Mapping[str, Any], settings: Collection[str], algorithm: str
 
 
 def check_once(given: Iterable[str], others: Mapping[str, str], where: str = "") -> None:
-    """Whether each setting is given by one name.
+    """Checks that each setting is given under one name only.
 
     Args:
         given: The names.
-        others: As `other_names` gives them.
-        where: What stands before a name in a message.
+        others: Other names, as `other_names` returns them.
+        where: The prefix of error messages.
 
     Raises:
-        InputError: One is given by two.
+        InputError: A setting is given under two names.
     """
     names: dict[str, str] = {}
     for name in given:

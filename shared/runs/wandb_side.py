@@ -1,4 +1,4 @@
-"""Weights & Biases, where a run's metrics go too if that is wanted."""
+"""Weights & Biases, as an optional logger of a run's metrics."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,25 +9,25 @@ from shared.errors import InputError, reason
 
 
 def wandb_logger(settings: Mapping[str, Any]) -> "WandbLogger | None":
-    """Weights & Biases if it is wanted.
+    """Creates a logger for Weights & Biases if the settings say so.
 
     Args:
-        settings: All of a run, `project`, `group` and `wandb_mode` among them.
+        settings: All settings of a run, including `project`, `group` and `wandb_mode`.
 
     Raises:
-        InputError: It should be online but nobody is logged in, or it cannot be imported.
+        InputError: The mode is online but nobody is logged in, or the package cannot be imported.
     """
     mode = settings["wandb_mode"]
     return None if mode == "off" else WandbLogger(_import(mode), settings)
 
 
 def _import(mode: str) -> ModuleType:
-    """The package, able to go online without asking if it should."""
+    """Imports the package, logged in without a prompt if the mode is online."""
     try:
-        import wandb  # takes half a second, and most runs do without
+        import wandb  # takes half a second, and most runs do not need it
 
         ready = mode == "offline" or wandb.login(prompt=False)
-    except Exception as error:  # its own, its libraries' and the network's
+    except Exception as error:  # its own errors, its dependencies' or the network's
         raise _cannot_start(error) from error
     if not ready:
         raise InputError("Weights & Biases has no API key: run `wandb login` once, or use --wandb_mode offline")
@@ -35,17 +35,17 @@ def _import(mode: str) -> ModuleType:
 
 
 class WandbLogger:
-    """A record of Weights & Biases, made or gone on with."""
+    """A Weights & Biases run, new or resumed."""
 
     name = "Weights & Biases"
 
     def __init__(self, wandb: Any, settings: Mapping[str, Any]) -> None:
-        """Nothing is sent before `start`; `wandb` is the package."""
+        """Stores the package `wandb` and the settings; sends nothing before `start`."""
         self._wandb, self._settings = wandb, settings
         self._record: Any = None
 
     def start(self, folder: Path, step: int) -> None:
-        """Begins the record, or goes on with it; the last eight digits of the folder's name are its id.
+        """Starts the Weights & Biases run, or resumes it; its id is the last eight digits of the folder's name.
 
         Raises:
             InputError: It cannot start.
@@ -60,17 +60,17 @@ class WandbLogger:
                 config=dict(self._settings),
                 dir=folder,
                 mode=self._settings["wandb_mode"],
-                reinit="create_new",  # a record for each of several seeds at once
+                reinit="create_new",  # several seeds in one process each need a run
             )
-        except Exception as error:  # its own, its service's and the disk's
+        except Exception as error:  # its own errors, its service's or the disk's
             raise _cannot_start(error) from error
 
     def log(self, row: Mapping[str, Any], step: int) -> None:
-        """Takes a row of metrics."""
+        """Logs a row of metrics."""
         self._record.log(dict(row), step=step)
 
     def finish(self, finished: bool) -> None:
-        """Ends the record, where it has begun."""
+        """Ends the Weights & Biases run, if it has started."""
         if self._record is not None:
             self._record.finish(exit_code=0 if finished else 1)
 

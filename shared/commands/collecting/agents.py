@@ -1,4 +1,4 @@
-"""The agents that datasets are made with: soft actor-critic for actions that are vectors, DQN for finite ones."""
+"""The agents that collect datasets: soft actor-critic for vector actions, DQN for finite ones."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -16,20 +16,20 @@ Acting = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 """Maps observations (E, S) and a generator to actions: (E, A), or finite ones (E,)."""
 
 EPSILON = 0.05
-"""The share of random actions among the finite ones that are recorded."""
+"""The share of random actions in episodes recorded with finite actions."""
 
 
 class Agent(ABC):
-    """Trains in an environment, and acts there while it is recorded.
+    """Trains in an environment, and acts there while its episodes are recorded.
 
     Attributes:
-        algorithm: Its name.
-        policy: How it acts, in words.
-        defaults: What options are where the command line does not say it.
-        twin: Its file.
-        options: What its training was told on the command line, by the options' names, defaults included.
-        settings: Of its training, where they differ from the algorithm's defaults.
-        config: All of them.
+        algorithm: The name of the algorithm.
+        policy: A description of how it acts.
+        defaults: Values of options that are not on the command line.
+        twin: The module of the algorithm.
+        options: The options of its training, by name, including defaults.
+        settings: The settings of its training that differ from the algorithm's defaults.
+        config: All settings of its training.
     """
 
     algorithm: ClassVar[str]
@@ -44,41 +44,41 @@ class Agent(ABC):
         given: Mapping[str, int],
         bounds: Mapping[str, tuple[float, ...]] = {},
     ) -> None:
-        """Trains nothing yet.
+        """Prepares the config, without training.
 
         Args:
-            framework: Of the twin that trains.
+            framework: The framework of the twin that trains.
             env_id: The environment.
-            seed: Decides the training.
+            seed: The seed of the training.
             given: Some of `steps`, `random_steps`, `batch_size`, `hidden_dim` and `eval_freq`, by these names.
-            bounds: `action_low` and `action_high`, where the environment's own shall not count.
+            bounds: `action_low` and `action_high`, if they should replace the environment's.
 
         Raises:
-            InputError: The environment's row of the algorithm's table cannot be used.
+            InputError: The environment's row in the algorithm's table cannot be used.
         """
         self.twin = load_twin(framework, self.algorithm)
         self.options = {**self.defaults, **given}
         config_class = self.twin.TrainConfig
         self.settings = dataset_row(config_class, self.algorithm, env_id) | self._settings()
-        # Policies are rated by their own episodes here, so the run's evaluation can be short.
+        # Policies are rated by separate episodes later, so the run's evaluations can be short.
         self.config: Any = config_class(**self.settings | dict(bounds) | {"env": env_id, "seed": seed, "n_episodes": 1})
 
     @property
     def title(self) -> str:
-        """The name that the field uses."""
+        """The usual name of the algorithm."""
         return self.algorithm.upper()
 
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
-        """The settings of the algorithm that the options decide."""
+        """The algorithm's settings that follow from the options."""
 
     @abstractmethod
     def acting(self, path: Path | None, state_dim: Shape, action_dim: int, max_action: float) -> Acting:
-        """The policy of a checkpoint; without one, of an agent that has learnt nothing."""
+        """The policy in a checkpoint; without one, of an untrained agent."""
 
 
 class SoftActorCritic(Agent):
-    """Its policy samples from a normal distribution. Its defaults made the bundled sets: they are quick ones."""
+    """Its policy samples from a normal distribution. The bundled datasets used its defaults, which are quick."""
 
     algorithm = "sac"
     policy = "stochastic"
@@ -95,8 +95,8 @@ class SoftActorCritic(Agent):
         return settings | {"max_timesteps": settings.pop("steps")}
 
     def acting(self, path: Path | None, state_dim: Shape, action_dim: int, max_action: float) -> Acting:
-        """Its policy, by its own twin."""
-        # By the fields' own names, since config classes are frozen.
+        """The policy, as its own twin computes it."""
+        # Constructed from the fields' own names, because config classes are frozen.
         config = type(self.config)(**vars(self.config) | {"load_model": "" if path is None else str(path)})
         policy = self.twin.load_policy(config, state_dim, action_dim, max_action)
 
@@ -108,9 +108,9 @@ class SoftActorCritic(Agent):
 
 
 class FiniteDQN(Agent):
-    """Its policy takes the best action, or in a share `EPSILON` of its steps a random one.
+    """Its policy takes the best action, except for a random action in a share `EPSILON` of its steps.
 
-    Without options its training follows the environment's row of its table.
+    Without options, its training follows the environment's row in its table.
     """
 
     algorithm = "online/dqn"
@@ -119,7 +119,7 @@ class FiniteDQN(Agent):
 
     @property
     def title(self) -> str:
-        """The name that the field uses."""
+        """The usual name of the algorithm."""
         return "Double DQN" if self.config.double else "DQN"
 
     def _settings(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class FiniteDQN(Agent):
         return settings
 
     def acting(self, path: Path | None, state_dim: Shape, action_dim: int, max_action: float) -> Acting:
-        """Its policy; one that has learnt nothing takes random actions alone."""
+        """The policy; an untrained one only takes random actions."""
         best = None if path is None else SavedRun.open(path).trainer().act
 
         def act(observations: np.ndarray, rng: np.random.Generator) -> np.ndarray:

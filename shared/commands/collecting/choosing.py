@@ -1,18 +1,18 @@
-"""Which of a training's policies is the expert, and which is the medium one."""
+"""Chooses the expert and the medium policy among a training's checkpoints."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-_MEDIUM_SHARE = 1 / 3  # of the expert's return, as in D4RL; of the way there where returns are negative
+_MEDIUM_SHARE = 1 / 3  # of the expert's return, as in D4RL, unless that is negative
 _FINALISTS = 5
 _FINAL_PARTS = 4  # of the recorder's episodes
 
 
 class Snapshot(NamedTuple):
-    """The policy after some environment steps of training, and how it did in a few episodes.
+    """The policy after some environment steps of training, and its performance in a few episodes.
 
     Attributes:
-        step: Environment steps.
+        step: Number of environment steps.
         return_mean: Mean undiscounted return.
         fall_rate: Share of the episodes that ended before the time limit.
     """
@@ -25,14 +25,14 @@ class Snapshot(NamedTuple):
 def choose_policies(steps: Iterable[int], rate: Callable[[int, int], Snapshot]) -> dict[str, Snapshot]:
     """Picks the best policy, and an earlier one with about a third of its return.
 
-    A few episodes of each policy only nominate finalists; more episodes decide between those. A medium policy must fall
-    in most episodes, for a robot that stands still to the time limit earns a third too. Where no robot ever falls
-    (HalfCheetah), this rule says nothing and is left out. A third of a negative return is a better one than all of it.
-    Where the expert's is negative, the medium policy has come a third of the way there from the first policy.
+    A few episodes of each policy only nominate finalists, and more episodes decide between those. A medium policy must
+    fall in most episodes, because a robot that stands still until the time limit also earns a third. If no robot ever
+    falls (HalfCheetah), this rule is ignored. If the expert's return is negative, a third of it would be a better one.
+    In this case, the medium policy has come a third of the way from the first policy to the expert.
 
     Args:
-        steps: Of the policies there are, two or more.
-        rate: From a policy's steps and a number of parts to play to how it does.
+        steps: The steps of the available policies, two or more.
+        rate: Maps a policy's steps and a number of parts to play to the policy's performance.
 
     Returns:
         `medium` and `expert`, in this order.

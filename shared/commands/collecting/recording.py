@@ -1,4 +1,4 @@
-"""Whole episodes of a policy, recorded part by part; a part that is on disk is not recorded again."""
+"""Records whole episodes of a policy in parts; a part that is on disk is not recorded again."""
 
 import io
 from collections.abc import Callable, Iterator, Sequence
@@ -18,14 +18,14 @@ from shared.runs.progress import warn
 from shared.seals import read_verified, sealed_zip
 
 EPISODES = 10
-"""Episodes of a part: they are stepped together, so that the policy is asked once for all of them."""
+"""Episodes in a part, which are stepped together, so that one call of the policy serves all."""
 
 
 class Recorder:
-    """Records one policy in one environment: part after part, each from a seed of its own.
+    """Records one policy in one environment, in parts with separate seeds.
 
     Attributes:
-        seed: Decides, with a part's number, the start states and the noise.
+        seed: Determines the start states and the noise, together with a part's number.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class Recorder:
         """Records nothing yet.
 
         Args:
-            env_id: The environment; one without a time limit is cut after `MAX_EPISODE_STEPS`.
-            load: Makes the policy, if there is something to record.
-            seed: As above, 0 or more.
-            folder: Where parts lie.
-            units: From the policy's actions to the environment's; None: they are the same.
+            env_id: The environment; without its own time limit, episodes are cut after `MAX_EPISODE_STEPS`.
+            load: Loads the policy, when there is something to record.
+            seed: Determines the start states and the noise, 0 or more.
+            folder: The folder of the parts' files.
+            units: Converts the policy's actions to the environment's; None if they are the same.
         """
         self._env_id, self._load, self._folder, self._units = env_id, load, folder, units
         self._policy: Acting | None = None
@@ -46,7 +46,7 @@ class Recorder:
         self.seed = seed
 
     def part(self, number: int) -> list[Rows]:
-        """The `EPISODES` episodes of a part, from disk if they are there and whole."""
+        """The `EPISODES` episodes of a part, from disk if they are there and undamaged."""
         path = self._folder / f"part_{number}.npz"
         if path.exists():
             try:
@@ -59,16 +59,16 @@ class Recorder:
         return _read(path)
 
     def record(self, size: int, words: str) -> list[Rows]:
-        """As many episodes as it takes until D4RL's reader keeps `size` rows of them.
+        """Records episodes until D4RL's reader would keep `size` of their rows.
 
-        It drops each timeout row and the last row of a file, so those do not count.
+        The reader drops each timeout row and the last row of a file, so those do not count.
 
         Args:
-            size: Rows, 1 or more.
-            words: Beside the progress bar.
+            size: Number of rows, 1 or more.
+            words: Description for the progress bar.
         """
         episodes, missing = [], size + 1
-        # A bar redrawn into a log file would flood it, so there is one on terminals only.
+        # A bar that is redrawn would flood a log file, so only terminals get one.
         with tqdm(total=size, desc=words, unit=" rows", disable=None) as bar:
             for episode in self._episodes():
                 episodes.append(episode)
@@ -92,7 +92,7 @@ class Recorder:
         for index, episode in enumerate(episodes):
             episode.begin(self.seed, number, index)
         while not all(episode.over for episode in episodes):
-            # Those that are over keep their row: a compiled policy is traced once per shape.
+            # Finished episodes keep their rows, because a compiled policy is traced once per shape.
             observations = np.stack([episode.observation for episode in episodes])
             for episode, action in zip(episodes, self._policy(observations, rng), strict=True):
                 if not episode.over:
@@ -105,10 +105,10 @@ class Recorder:
 
 
 def _read(path: Path) -> list[Rows]:
-    """The episodes of a part's file.
+    """Reads the episodes in a part's file.
 
     Raises:
-        InputError: It is cut or damaged, or holds something else.
+        InputError: The file is truncated, damaged or has other contents.
     """
     try:
         content = np.load(io.BytesIO(read_verified(path)), allow_pickle=False)
@@ -123,18 +123,18 @@ def _read(path: Path) -> list[Rows]:
 
 
 def joined(episodes: list[Rows]) -> Rows:
-    """Episodes one after the other."""
+    """Concatenates episodes."""
     return Rows(*(np.concatenate(columns) for columns in zip(*episodes, strict=True)))
 
 
 def split(rows: Rows) -> list[Rows]:
-    """The episodes of rows whose last one ends an episode."""
+    """Splits rows into episodes; the last row must end an episode."""
     ends = np.flatnonzero(rows.terminals | rows.timeouts) + 1
     return [Rows(*(column[begin:end] for column in rows)) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def spread(episodes: list[Rows], size: int) -> list[Rows]:
-    """Whole episodes of `size` rows at most in all, evenly spread over all of them."""
+    """Selects whole episodes, evenly spread over all, with at most `size` rows in total."""
     lengths = [len(episode.rewards) for episode in episodes]
     share, seen, kept, chosen = min(1.0, size / sum(lengths)), 0, 0, []
     for episode, length in zip(episodes, lengths, strict=True):
@@ -146,12 +146,12 @@ def spread(episodes: list[Rows], size: int) -> list[Rows]:
 
 
 def returns_of(episodes: list[Rows]) -> np.ndarray:
-    """Undiscounted return of each episode, float64 (len(episodes),)."""
+    """The undiscounted return of each episode, float64 (len(episodes),)."""
     return np.array([episode.rewards.sum(dtype=np.float64) for episode in episodes])
 
 
 def described(rewards: Sequence[np.ndarray]) -> dict[str, Any]:
-    """The attributes of one part of a file, given the rewards (n,) of each episode."""
+    """The attributes of one part of a file, computed from the rewards (n,) of each episode."""
     returns = [values.sum(dtype=np.float64) for values in rewards]
     return {
         "return_mean": float(np.mean(returns)),

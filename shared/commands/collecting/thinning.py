@@ -1,4 +1,4 @@
-"""A dataset with fewer episodes of a policy than one that was collected here."""
+"""Removes episodes of some policies from a dataset that was collected here."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,18 +15,18 @@ _COUNT, _ORDER = "_episodes", "_training_steps"
 def thin(
     raw: Mapping[str, np.ndarray], attributes: Mapping[str, Any], kept: Mapping[str, int]
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Keeps some episodes of each part that is named, spread evenly from its first one on, and all of the others.
+    """Keeps some episodes of each part in `kept`, evenly spread from the first one on, and all episodes of other parts.
 
     Args:
-        raw: Arrays (N, ...) by their keys: the parts one after the other, the policy of less training first.
-        attributes: As the collector writes them.
-        kept: Episodes to keep, 1 or more, by the part's name.
+        raw: Arrays (N, ...) by their keys: the parts one after the other, those with less training first.
+        attributes: The attributes that the collector has written.
+        kept: The number of episodes to keep, 1 or more, by the part's name.
 
     Returns:
-        The arrays, and the attributes with each part's episodes, rows and returns as they are now.
+        The arrays, and the attributes with each part's new episodes, rows and returns.
 
     Raises:
-        InputError: The dataset has no such part, or fewer episodes of it.
+        InputError: The dataset has no such part, or it has fewer episodes.
     """
     parts = _parts(attributes)
     if unknown := [name for name in kept if name not in parts]:
@@ -50,7 +50,7 @@ def thin(
 
 
 def _parts(attributes: Mapping[str, Any]) -> dict[str, int]:
-    """The number of episodes of each part that the attributes name, the policy of less training first."""
+    """The number of episodes in each part that the attributes name, with less training first."""
     names = [key.removesuffix(_COUNT) for key in attributes if key.endswith(_COUNT)]
     known = [name for name in names if all(_counts(attributes.get(name + end)) for end in (_COUNT, _ORDER))]
     return {name: attributes[name + _COUNT] for name in sorted(known, key=lambda name: attributes[name + _ORDER])}

@@ -1,4 +1,4 @@
-"""The training for a collection: runs of an online twin, each of which resumes where the last was cut."""
+"""The training for a collection: runs of an online twin, each of which continues from the previous one's end."""
 
 import dataclasses
 import re
@@ -14,24 +14,24 @@ from shared.runs.resuming import defaults_of_later
 from shared.runs.vocabulary import in_house
 
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)\.(pt|msgpack)")
-# What may differ between a training and one that goes on from it, or is content with its beginning
+# Settings that may differ between a training and one that continues it, or only needs its beginning
 _FREE = ("max_timesteps", "load_model", "resume", "runs_path", "checkpoints_path")
 
 
 def train(twin: ModuleType, algorithm: str, config: Any, folder: Path) -> dict[int, Path]:
-    """Trains in the folder, from its last checkpoint on; one that has come far enough is left as it is.
+    """Trains in the folder, from its last checkpoint on, unless it has already come far enough.
 
     Args:
-        twin: An algorithm's file with `TrainConfig` and `train`, which saves a checkpoint at each evaluation.
-        algorithm: Its name.
-        config: Its config.
-        folder: Holds `checkpoints/` and `runs/`.
+        twin: An algorithm's module with `TrainConfig` and `train`, which saves a checkpoint at each evaluation.
+        algorithm: The name of the algorithm.
+        config: The config of the training.
+        folder: The folder that contains `checkpoints/` and `runs/`.
 
     Returns:
         The checkpoints up to `max_timesteps`, by their environment steps.
 
     Raises:
-        InputError: The folder holds a training with other settings.
+        InputError: The folder contains a training with other settings.
     """
     _refuse_others(config, algorithm, folder)
     found = checkpoints(folder)
@@ -43,7 +43,7 @@ def train(twin: ModuleType, algorithm: str, config: Any, folder: Path) -> dict[i
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:
-    """All checkpoints of a folder's runs by their environment steps, in rising order."""
+    """All checkpoints of a folder's runs by their environment steps, in ascending order."""
     matches = ((_CHECKPOINT.fullmatch(path.name), path) for path in (folder / "checkpoints").glob("*/checkpoint_*"))
     return dict(sorted((int(match[1]), path) for match, path in matches if match))
 

@@ -1,4 +1,4 @@
-"""A dataset's files: D4RL's v2 layout, or Minari's."""
+"""Writes datasets in D4RL's v2 layout or Minari's."""
 
 import math
 import os
@@ -16,20 +16,20 @@ from shared.data.experience import Rows
 from shared.envs.registry import make_env
 from shared.errors import InputError
 
-# What no reader of D4RL's files asks for: its own takes a row's next state from the next row.
+# Arrays that D4RL's own reader ignores: it takes a row's next state from the next row.
 _SPARE = ("next_observations", "qpos", "qvel")
 _INFOS = ("qpos", "qvel")
 _IMAGES_IN_A_CHUNK = 2**20  # bytes
 
 
 def write_hdf5(path: Path, episodes: list[Rows], attributes: Mapping[str, Any], compact: bool) -> None:
-    """Writes episodes one after the other as D4RL's v2 locomotion files hold them, by `write_arrays`.
+    """Writes episodes in the layout of D4RL's v2 locomotion files, by `write_arrays`.
 
     Args:
-        path: The file.
-        episodes: One or more.
+        path: The path of the file.
+        episodes: One or more episodes.
         attributes: Texts and numbers.
-        compact: Leave out next states and the simulator's, which D4RL's reader does not use.
+        compact: Whether to leave out next states and the simulator's states, which D4RL's reader does not use.
     """
     arrays = {
         f"infos/{name}" if name in _INFOS else name: values
@@ -40,9 +40,9 @@ def write_hdf5(path: Path, episodes: list[Rows], attributes: Mapping[str, Any], 
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> None:
-    """Writes a dataset's arrays (N, ...) by their keys, and the file's attributes.
+    """Writes a dataset's arrays (N, ...) under their keys, and the file's attributes.
 
-    A file that is there is replaced when the new one is complete.
+    An existing file is replaced once the new one is complete.
 
     Raises:
         OSError: The file cannot be written.
@@ -60,7 +60,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], attributes: Mappi
 
 
 def _write_array(file: h5py.File, key: str, array: np.ndarray) -> None:
-    """One chunk per column: numbers of one kind side by side compress best. Of images some rows together."""
+    """Writes a column per chunk, because similar numbers compress best, but images with several rows per chunk."""
     chunks = (len(array), *(1 for _ in array.shape[1:]))
     if array.ndim == 4:
         array = _bits_or_bytes(array)
@@ -70,21 +70,21 @@ def _write_array(file: h5py.File, key: str, array: np.ndarray) -> None:
 
 
 def _bits_or_bytes(images: np.ndarray) -> np.ndarray:
-    """Images of nothing but black and white as bits, as the reader takes them; all others as they are."""
+    """Converts black and white images to bits, which the reader converts back; other images stay unchanged."""
     bits = images == 255
     return bits if (bits | (images == 0)).all() else images
 
 
 def write_minari(name: str, episodes: list[Rows], attributes: Mapping[str, Any]) -> None:
-    """Writes episodes into Minari's folder, `$MINARI_DATASETS_PATH` or `~/.minari/datasets`, by Minari itself.
+    """Writes episodes into Minari's folder, `$MINARI_DATASETS_PATH` or `~/.minari/datasets`, through Minari itself.
 
     Args:
-        name: Such as `collected/hopper/medium-v0`.
-        episodes: One or more.
-        attributes: Has `env_id` and `algorithm`; all of them go into the description.
+        name: The dataset's name, such as `collected/hopper/medium-v0`.
+        episodes: One or more episodes.
+        attributes: Texts and numbers, including `env_id` and `algorithm`; all of them go into the description.
 
     Raises:
-        InputError: Minari is not installed, or has a dataset of that name, or refuses the name.
+        InputError: Minari is not installed, already has a dataset of that name, or refuses the name.
     """
     try:
         import minari
@@ -108,7 +108,7 @@ def write_minari(name: str, episodes: list[Rows], attributes: Mapping[str, Any])
         shown = gymnasium.spaces.Box(-np.inf, np.inf, shown.shape, np.float32)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # it would like an author, an address and a link to code
+            warnings.simplefilter("ignore", UserWarning)  # about a missing author, address and link to code
             minari.create_dataset_from_buffers(
                 name,
                 buffers,

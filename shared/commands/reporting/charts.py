@@ -1,4 +1,4 @@
-"""The charts of a report, which can be zoomed: learning curves, interquartile means, performance profiles."""
+"""The zoomable charts of a report: learning curves, interquartile means, performance profiles."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from shared.commands.reporting.runs import Gathered, Key, Run
 from shared.commands.reporting.tables import Means, Tasks, by_task, label
 from shared.runs.curves import LABELS, places
 
-# Points of a curve that a page holds; a longer one is thinned evenly.
+# The most points of a curve on a page; longer curves are thinned evenly
 _MOST_POINTS = 100
-# Of a chart, and of a line of names, in pixels
+# Height of a chart, and of a line of names, in pixels
 _HEIGHT, _LINE = 320, 24
-# Characters of a name of which the page of a phone has room for two in a line
+# The longest name, in characters, of which two fit into a line on a phone
 _HALF = 18
 _DASHES = {"torch": "dashed", "jax": "solid"}
 
@@ -35,7 +35,7 @@ def every(gathered: Gathered, means: Means) -> dict[str, list[figure]]:
 
 
 def _figure(title: str, x: str, y: str, **options: Any) -> figure:
-    """An empty chart as wide as the page, with the tools that zoom."""
+    """An empty chart as wide as the page, with tools for zooming."""
     return figure(
         title=title,
         x_axis_label=x,
@@ -49,9 +49,9 @@ def _figure(title: str, x: str, y: str, **options: Any) -> figure:
 
 
 def curves(gathered: Gathered, styles: dict[str, Look]) -> list[figure]:
-    """A chart for each dataset: mean evaluations over seeds with the bootstrap's band, by algorithm and framework.
+    """A chart for each dataset: mean evaluations over seeds with bootstrapped bands, by algorithm and framework.
 
-    Runs that no mean has in it are drawn by themselves, pale and thin.
+    Runs that no mean includes are drawn individually, pale and thin.
     """
     by_dataset: dict[str, list[Key]] = defaultdict(list)
     for key in dict.fromkeys(run.kind.key for run in gathered.runs):
@@ -66,7 +66,7 @@ def curves(gathered: Gathered, styles: dict[str, Look]) -> list[figure]:
         chart.add_tools(
             HoverTool(tooltips=[("", "$name"), ("updates", "@x{0,0}"), ("mean", f"@y{{0.{'0' * places(metric)}}}")])
         )
-        # Numbers as short as they are, so that no two ticks read the same
+        # As short as possible without two equal ticks
         chart.xaxis.formatter = NumeralTickFormatter(format="0.[000000]a")
         _names_below(chart)
         found.append(chart)
@@ -96,13 +96,13 @@ def _draw(chart: figure, key: Key, runs: Sequence[Run], alone: Sequence[Run], lo
 
 
 def _mark(chart: figure, x: np.ndarray, y: np.ndarray, look: Look, named: dict[str, Any]) -> None:
-    """Draws points only where there are more algorithms than colours: the first marker stands for none."""
+    """Draws points only for algorithms that share a colour: the first marker means no points."""
     if look.marker != next(iter(MARKERS)):
         chart.scatter(x, y, size=6, marker=MARKERS[look.marker], color=look.colour, **named)
 
 
 def interquartile_means(means: Means, styles: dict[str, Look]) -> figure:
-    """The interquartile mean of each algorithm with its interval."""
+    """The interquartile mean of each algorithm, with its interval."""
     chart = _figure("Interquartile means", "normalised score", "")
     chart.yaxis.visible = chart.ygrid.visible = False
     for place, ((algorithm, framework), mean) in enumerate(means.items()):
@@ -146,7 +146,7 @@ def profiles(tasks: Tasks, styles: dict[str, Look]) -> figure:
 
 
 def _names_below(chart: figure) -> None:
-    """Puts the names below the chart, in two columns where a phone has room for them; a click hides a curve."""
+    """Puts the names below the chart, in two columns if they fit on a phone; clicking a name hides its curve."""
     (legend,) = chart.legend
     names = [str(item.label.value) for item in legend.items]  # type: ignore[union-attr]
     legend.ncols = 2 if max(map(len, names)) <= _HALF else 1

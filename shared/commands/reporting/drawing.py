@@ -1,4 +1,4 @@
-"""Shared by all pictures of many runs: the look of each algorithm, and the mean curve of its seeds."""
+"""Code for all pictures of many runs: the style of each algorithm, and the mean curve of its seeds."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -10,20 +10,20 @@ import numpy as np
 from shared.commands import statistics
 from shared.commands.reporting.runs import Run
 
-# Each stands out from white by a contrast of 3 and more, and from every other one also to the colour-blind.
+# Each has a contrast of at least 3 with white, and all can be told apart by colour-blind people.
 COLOURS = ("#1845fb", "#d55e00", "#117733", "#c849a9", "#000000", "#648fff", "#332288", "#656364")
-# Of Matplotlib, and Bokeh's name for each
+# Matplotlib's markers, with Bokeh's name for each
 MARKERS = {"o": "circle", "s": "square", "^": "triangle", "D": "diamond", "v": "inverted_triangle"}
-# Characters of a line
+# Characters in a line
 _WIDE = 40
 
 
 class Look(NamedTuple):
-    """How an algorithm is drawn.
+    """The style in which an algorithm is drawn.
 
     Attributes:
-        colour: As `#rrggbb`.
-        marker: One of `MARKERS`.
+        colour: The colour as `#rrggbb`.
+        marker: A key of `MARKERS`.
     """
 
     colour: str
@@ -31,9 +31,9 @@ class Look(NamedTuple):
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """The look of each algorithm, by its name: the same beside whichever others, unless two names want the same.
+    """Chooses a style for each algorithm by its name, which does not depend on the others unless two names collide.
 
-    No two have the same, up to as many as there are colours and markers.
+    No two are the same, as long as there are enough colours and markers.
     """
     found: dict[str, Look] = {}
     for name in sorted(set(names)):
@@ -46,7 +46,7 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 
 
 def wrapped(name: str) -> str:
-    """A name in lines that the page of a phone has room for."""
+    """Wraps a name into lines that fit on a phone."""
     return "\n".join(textwrap.wrap(name, _WIDE)) or name
 
 
@@ -54,8 +54,8 @@ def mean_curve(runs: Sequence[Run], most: int | None = None) -> tuple[np.ndarray
     """The updates (E,) after which all seeds were evaluated, and the mean with its interval, (E,) each.
 
     Args:
-        runs: That differ in their seeds alone.
-        most: Points of a longer curve, which is thinned evenly; None for all.
+        runs: Runs that only differ in their seeds.
+        most: The most points, to which longer curves are thinned evenly; None for all.
     """
     steps = np.array(sorted(set.intersection(*(set(run.evaluated.values) for run in runs))), np.int64)
     if most is not None and len(steps) > most:

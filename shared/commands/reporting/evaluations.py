@@ -1,4 +1,4 @@
-"""The evaluations of runs, as their folders hold them."""
+"""The evaluations of runs, read from their folders."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from shared.runs.metrics import DIVERGED
 
 _FOLDER = re.compile(r"(?P<title>.+)-s(?P<seed>\d+)-(?P<framework>torch|jax)-[0-9a-f]{8}")
 REGRETS = {"train/regret": "training regret", "eval/regret": "evaluation regret"}
-"""By their names in `metrics.jsonl`."""
+"""The regrets by their keys in `metrics.jsonl`."""
 _MOST_STEPS = 10**15
 
 
@@ -22,14 +22,14 @@ class Evaluations(NamedTuple):
     """One run's evaluations.
 
     Attributes:
-        title: Name and dataset, equal for runs that belong together.
+        title: Name and dataset, the same for runs that belong together.
         framework: `torch` or `jax`.
-        seed: Its seed.
-        metric: `d4rl_normalized_score`, or `return_mean` where there is no such score.
-        values: By the number of updates; NaN where an evaluation was not finite.
-        switch: After how many updates it went on in its environment; None if it has not.
-        regrets: The last of training and of evaluation, by name; only of tasks with a goal.
-        diverged: What was not finite first, and when, in words; empty where all was.
+        seed: The seed of the run.
+        metric: `d4rl_normalized_score`, or another key of `LABELS`.
+        values: The evaluations by the number of updates; NaN if an evaluation was not finite.
+        switch: Number of updates before the online phase; None for a run that has not begun one.
+        regrets: The last training and evaluation regrets, by name; only for tasks with a goal.
+        diverged: A description of the first value that was not finite, with its step; empty if all were finite.
     """
 
     title: str
@@ -43,16 +43,16 @@ class Evaluations(NamedTuple):
 
     @property
     def reached(self) -> int:
-        """After how many updates it was evaluated last; 0 before the first time."""
+        """Number of updates before the last evaluation; 0 before the first one."""
         return max(self.values, default=0)
 
     @property
     def finite(self) -> dict[int, float]:
-        """The values that can be drawn, in their order."""
+        """The values that can be drawn, in ascending order of steps."""
         return {step: value for step, value in sorted(self.values.items()) if np.isfinite(value)}
 
     def around_the_switch(self) -> tuple[float, float]:
-        """The last value before the online phase, and the last of all; NaN where there is none."""
+        """The last values of the offline phase and of the online phase; NaN if there is none."""
         assert self.switch is not None, "a run of one phase"
         before = max((step for step in self.values if step <= self.switch), default=-1)
         after = max((step for step in self.values if step > self.switch), default=-1)
@@ -64,10 +64,10 @@ class Evaluations(NamedTuple):
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """The run folders among the paths and directly inside them.
+    """Finds the run folders among the paths and directly inside them.
 
     Raises:
-        InputError: A path is no run and holds none.
+        InputError: A path is not a run and contains none.
     """
     found = []
     for path in paths:
@@ -83,14 +83,14 @@ def _subfolders(path: Path) -> Iterator[Path]:
 
 
 def read_run(folder: Path) -> Evaluations | None:
-    """The evaluations of a run, finished or not; None before the first, unless it diverged.
+    """Reads the evaluations of a run, finished or not; returns None before the first one, unless the run diverged.
 
     Raises:
         InputError: Its metrics cannot be read.
     """
     path = folder / "metrics.jsonl"
     try:
-        # The last line of a run that goes on may be half written.
+        # The last line of a running process may be incomplete.
         lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
         every = [json.loads(line) for line in lines]
         rows = [row for row in every if row.keys() & LABELS.keys()]
@@ -114,10 +114,10 @@ def read_run(folder: Path) -> Evaluations | None:
 
 
 def _whole(value: Any) -> int:
-    """A number of steps that a picture can hold.
+    """Converts a number of steps, which must be small enough to draw.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not.
     """
     step = int(value)
     if not 0 <= step <= _MOST_STEPS:
@@ -126,17 +126,17 @@ def _whole(value: Any) -> int:
 
 
 def _finite(value: Any) -> float:
-    """A return or score that a picture can hold.
+    """Converts a return or score, which must be small enough to draw.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not.
     """
     number = float(value)
-    if not abs(number) <= LARGEST:  # nor is NaN
+    if not abs(number) <= LARGEST:  # NaN fails this comparison too
         raise ValueError("no run earns so much")
     return number
 
 
 def _finite_or_nan(value: Any) -> float:
-    """Likewise; NaN where the run wrote that it was not finite."""
+    """Like `_finite`, but with NaN if the run wrote null for a value that was not finite."""
     return float("nan") if value is None else _finite(value)

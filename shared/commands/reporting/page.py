@@ -1,4 +1,4 @@
-"""The forms of a report: one page of HTML that needs nothing beside it, Markdown and LaTeX."""
+"""The formats of a report: a self-contained HTML page, Markdown and LaTeX."""
 
 from collections.abc import Mapping, Sequence
 
@@ -60,7 +60,7 @@ _PAGE = """\
 </html>
 """
 
-# Asks whether the runs have changed; a reader who has zoomed in decides when to look.
+# Checks for new results, but lets readers decide when to load them, because they may have zoomed in.
 _WATCHER = """\
 <div id="newer"><a href="">There are newer results: show them</a></div>
 <script>
@@ -73,7 +73,7 @@ _WATCHER = """\
 """
 
 
-# Whatever a name or a library would have it do, the page loads nothing, and asks nobody but its own server.
+# Whatever a name or a library contains, the page loads nothing, and only connects to its own server.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'"
 )
@@ -81,28 +81,28 @@ _ZOOM = "Drag to zoom, and click a name to hide it. Bands are 95% of the bootstr
 
 
 class Section:
-    """A part of the page: what one must know, and HTML."""
+    """A section of the page: a note, and HTML."""
 
     def __init__(self, note: str, body: str) -> None:
         self.note, self.body = note, Markup(body)
 
 
 def _place(chart: figure) -> str:
-    """Where a chart is drawn."""
+    """The element in which a chart is drawn."""
     return f'<div class="chart" id="{chart.id}" style="min-height: {chart.height}px"></div>'
 
 
 def html(
     title: str, about: str, tables: Sequence[Table], charts: Mapping[str, Sequence[figure]], digest: str | None = None
 ) -> str:
-    """The page.
+    """Renders the page.
 
     Args:
-        title: Its heading.
-        about: What it is about, below the heading.
-        tables: In their order.
-        charts: By the heading of their section.
-        digest: Of the results that it shows; a page with one asks its server for newer ones.
+        title: The heading of the page.
+        about: The summary below the heading.
+        tables: The tables in order.
+        charts: Charts by the heading of their section.
+        digest: The digest of the results on the page; with one, the page asks its server for newer results.
     """
     of_tables = [
         (table.title, Section(table.note, f'<div class="wide">{table.shown("html")}</div>')) for table in tables
@@ -113,7 +113,7 @@ def html(
     ]
     sections = dict([*of_tables[:1], *of_charts, *of_tables[1:]])
     environment = Environment(autoescape=True)
-    # Bokeh reads a chart in the order in which it was written.
+    # Bokeh relies on the order of the keys in a chart.
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
     return environment.from_string(_PAGE).render(
         title=title,
@@ -133,5 +133,5 @@ def markdown(title: str, about: str, tables: Sequence[Table]) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """All tables as LaTeX with the package booktabs, each behind a comment that names it."""
+    """All tables as LaTeX with the package booktabs, each after a comment with its title."""
     return "\n\n".join(f"% {table.title}: {table.note}\n{table.shown('latex_booktabs')}" for table in tables) + "\n"

@@ -13,16 +13,16 @@ from shared.files import write_atomically
 from shared.runs.configs import as_text
 
 FILE = "planned.json"
-"""In the sweep's folder."""
+"""The name of the file in the sweep's folder."""
 
 
 class Planned(BaseModel):
-    """Runs that differ in their seeds alone.
+    """Runs that only differ in their seeds.
 
     Attributes:
         framework: `torch` or `jax`.
-        settings: All but the seed, as text.
-        seeds: Of the runs, in rising order.
+        settings: All settings except for the seed, as text.
+        seeds: The seeds of the runs, in ascending order.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -32,14 +32,14 @@ class Planned(BaseModel):
 
 
 class _Content(BaseModel):
-    """The content of the file."""
+    """The contents of the file."""
 
     model_config = ConfigDict(extra="forbid")
     runs: list[Planned]
 
 
 def read_planned(folder: Path) -> list[Planned]:
-    """The runs that sweeps into a folder plan; none if there was no sweep.
+    """The planned runs of sweeps into a folder; empty if there was no sweep.
 
     Raises:
         InputError: The file is damaged.
@@ -54,11 +54,11 @@ def read_planned(folder: Path) -> list[Planned]:
 
 
 def note_planned(folder: Path, cells: Sequence[Cell]) -> None:
-    """Adds runs to what sweeps into a folder mean to make.
+    """Adds runs to the plan of sweeps into a folder.
 
     Raises:
         InputError: The file is damaged.
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     found: dict[str, Planned] = {}
     new = []

@@ -1,4 +1,4 @@
-"""Published scores, by algorithm and dataset: those of CORL's README, and those of FQL's paper."""
+"""Published scores, by algorithm and dataset, from CORL's README and FQL's paper."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
-# What tables call the algorithms whose runs have another name
+# Names in the tables of algorithms whose runs have another name
 _TITLES = {"TD3_BC": "TD3+BC", "rebrac": "ReBRAC", "rebrac-finetune": "ReBRAC"}
 
 
@@ -14,11 +14,11 @@ class Published(NamedTuple):
     """The scores of one source.
 
     Attributes:
-        whose: Whose they are, in a column's head.
-        note: What one must know to read them.
-        seeds: How many each is of.
-        digits: Behind the point, as they were published.
-        scores: Mean and deviation by an algorithm's title and a dataset.
+        whose: The source, for the head of a column.
+        note: An explanation that readers need.
+        seeds: The number of seeds of each score.
+        digits: The number of decimal places, as published.
+        scores: Mean and deviation, by an algorithm's title and a dataset.
     """
 
     whose: str
@@ -28,7 +28,7 @@ class Published(NamedTuple):
     scores: Scores
 
     def score(self, title: str, dataset: str) -> str:
-        """Of an algorithm of these tables; empty where there is none."""
+        """The score of an algorithm in these tables; empty if there is none."""
         found = self.scores.get(title, {}).get(dataset)
         return _shown(found, self.digits, self.seeds) if found else ""
 
@@ -60,26 +60,26 @@ FQL = Published(
     0,
     _read("fql_scores"),
 )
-"""Table 3 of Park et al., Flow Q-Learning, 2025 (https://arxiv.org/abs/2502.02538); of D4RL's sets, FQL's own alone."""
+"""Table 3 of Park et al., Flow Q-Learning, 2025 (https://arxiv.org/abs/2502.02538); for D4RL, only FQL's column."""
 
 SOURCES = (CORL, FQL)
 
 CORL_PHASES = "CORL's published figures are of four seeds, with the population's deviation."
-"""A note that you need to read them."""
+"""An explanation that readers need."""
 _CORL_FINETUNE = _read("corl_finetune_scores")
-# Behind the point: of scores, and of regrets, which lie between 0 and 1
+# Decimal places of scores, and of regrets, which are between 0 and 1
 _PHASES = {"before": 1, "after": 1, "regret": 2}
 
 
 def phases(title: str, dataset: str) -> list[str]:
     """CORL's published results for an offline-to-online algorithm: score before and after, and training regret.
 
-    The scores are last evaluations of each phase. Nothing where it has none.
+    The scores are the last evaluations of each phase. Empty if there are no results.
     """
     found = _CORL_FINETUNE.get(title, {}).get(dataset)
     return [_shown(found[name], digits, CORL.seeds) for name, digits in _PHASES.items()] if found else []
 
 
 def name_of(algorithm: str) -> str:
-    """The name of a run's algorithm in the tables; runs of settings that vary have no counterpart there."""
+    """The name of a run's algorithm in the tables; runs with varied settings have no counterpart there."""
     return _TITLES.get(algorithm, algorithm)

@@ -1,4 +1,4 @@
-"""The runs that a picture or a report is about, as their folders tell, and which of them count."""
+"""The runs of a picture or a report, read from their folders, and the choice of those that count."""
 
 import json
 import re
@@ -19,23 +19,23 @@ from shared.runs.curves import LABELS, places, printable
 from shared.runs.vocabulary import IDEAS, in_house
 
 ONLINE = ", then online"
-"""Behind the name of an algorithm whose runs go on in the environment."""
-# What two runs of the same settings may differ in
+"""Suffix of the name of an algorithm whose runs continue online."""
+# Settings that may differ between two runs of the same kind
 FREE = (*resuming.FREE, "seed", "group", "project", "checkpoints_path")
 
 Key = tuple[str, str, str]
-"""Algorithm, dataset and framework: what runs share that differ in their seeds alone."""
+"""Algorithm, dataset and framework, which are the same for runs that only differ in their seeds."""
 
 
 class Kind(NamedTuple):
     """Everything that identifies a run, or planned runs.
 
     Attributes:
-        algorithm: What it is called.
-        dataset: The dataset's name, or an environment's.
+        algorithm: The name of the algorithm.
+        dataset: The name of the dataset or environment.
         framework: `torch` or `jax`.
         settings: All settings, as text.
-        variant: The settings in which it differs from others of its algorithm and dataset, in words.
+        variant: A description of the settings that differ from other runs of its algorithm and dataset.
     """
 
     algorithm: str
@@ -46,23 +46,23 @@ class Kind(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The algorithm, with its variant where there are several."""
+        """The algorithm, with its variant if there are several."""
         return f"{self.algorithm} ({self.variant})" if self.variant else self.algorithm
 
     @property
     def key(self) -> Key:
-        """The part that it shares with runs that differ only in their seeds."""
+        """The part that is the same for runs that only differ in their seeds."""
         return self.name, self.dataset, self.framework
 
 
 class Run(NamedTuple):
-    """A run that has been evaluated, or has diverged before.
+    """A run that has been evaluated, or has diverged before its first evaluation.
 
     Attributes:
-        folder: Where it lies.
-        kind: What it is of.
+        folder: The path of its folder.
+        kind: Its identity.
         evaluated: Its evaluations, its framework and its seed.
-        result: What `result.json` says; None while the run goes on, or if it was cut.
+        result: Entries of `result.json`; None if the run is unfinished.
     """
 
     folder: Path
@@ -72,12 +72,12 @@ class Run(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Its folder, in print."""
+        """Its folder, for printing."""
         return printable("/".join(self.folder.parts[-2:]))
 
     @property
     def state(self) -> str:
-        """How it ended, or how far it has come; empty for one that is finished."""
+        """How it ended, or how far it has come; empty for a finished run."""
         if self.evaluated.diverged:
             return f"diverged: {self.evaluated.diverged}"
         most = printable(str(self.kind.settings.get("max_timesteps", "?")))
@@ -85,17 +85,17 @@ class Run(NamedTuple):
 
 
 class Gathered:
-    """All runs, and which of them count: those that are finished, of full length, and the only ones of their seed.
+    """All runs, and those that count: finished, of full length, and the only one of their seed.
 
     Attributes:
-        runs: Those that were evaluated or have diverged.
-        faults: For each other folder, why nothing can be said of it.
-        planned: The seeds that sweeps mean to make.
-        begun: The seeds of which there is a run, whatever came of it.
-        groups: The runs that count, by what they share.
-        left_out: All others, and why they do not count.
-        alone: Those of them that are no second run of a seed: pictures show them, and no mean has them in it.
-        diverged: How many of them have diverged.
+        runs: The runs that were evaluated or have diverged.
+        faults: For each other folder, the reason why it has no evaluations.
+        planned: The seeds that sweeps plan.
+        begun: The seeds that have a run, whatever its outcome.
+        groups: The runs that count, by their key.
+        left_out: All other runs, and why they do not count.
+        alone: Runs in `left_out`, except for second runs of a seed; pictures draw them individually.
+        diverged: The number of these that have diverged.
     """
 
     def __init__(
@@ -105,13 +105,13 @@ class Gathered:
         planned: Sequence[tuple[Kind, Sequence[int]]] = (),
         unread: Sequence[tuple[Kind, int]] = (),
     ) -> None:
-        """Sorts them.
+        """Sorts the runs.
 
         Args:
-            runs: Those that were evaluated or have diverged.
-            faults: For each other folder, why nothing can be said of it.
-            planned: What sweeps mean to make, with its seeds.
-            unread: What those of `faults` are of whose settings can be read, with its seed.
+            runs: The runs that were evaluated or have diverged.
+            faults: For each other folder, the reason why it has no evaluations.
+            planned: The kinds of runs that sweeps plan, with their seeds.
+            unread: The kinds of runs in `faults` whose settings can be read, with their seeds.
         """
         kinds = [run.kind for run in runs] + [kind for kind, _ in planned] + [kind for kind, _ in unread]
         told_apart = iter(_told_apart(kinds))
@@ -156,7 +156,7 @@ class Gathered:
         self.alone[run.kind.key].append(run)
 
     def missing(self) -> dict[Key, list[int]]:
-        """The seeds that a sweep means to make and of which there is no run."""
+        """The seeds that a sweep plans and that have no run."""
         lacking = {key: sorted(seeds - self.begun[key]) for key, seeds in self.planned.items()}
         return {key: seeds for key, seeds in lacking.items() if seeds}
 
@@ -166,7 +166,7 @@ def _place(run: Run) -> tuple[str, str, str, int]:
 
 
 def _worth(run: Run) -> tuple[bool, bool, int, float, str]:
-    """Of several runs of one seed the finished one counts, then the longest, then the one that wrote last."""
+    """A sort key for runs of one seed: finished runs count first, then longer runs, then the last one written."""
     written = (run.folder / "metrics.jsonl").stat().st_mtime
     return not run.state, run.result is not None, run.evaluated.reached, written, run.place
 
@@ -175,7 +175,7 @@ def gather(paths: Sequence[Path]) -> Gathered:
     """Reads the runs among the paths and directly inside them.
 
     Raises:
-        InputError: A path is no run and holds none, or what a sweep means to make cannot be read.
+        InputError: A path is not a run and contains none, or a sweep's plan cannot be read.
     """
     runs: list[Run] = []
     faults: dict[str, str] = {}
@@ -201,7 +201,7 @@ def gather(paths: Sequence[Path]) -> Gathered:
 
 
 def outcome_lines(gathered: Gathered) -> list[str]:
-    """A line for all seeds of the same settings: what they score, and how many they are."""
+    """A line for each group of seeds: their score and their number."""
     lines = []
     for (algorithm, dataset, framework), runs in gathered.groups.items():
         scores, metric = [run.evaluated.score() for run in runs], runs[0].evaluated.metric
@@ -213,7 +213,7 @@ def outcome_lines(gathered: Gathered) -> list[str]:
 
 
 def kind_of(framework: str, settings: Mapping[str, Any], name: str = "?") -> Kind:
-    """The identity of a run with these settings; `name` is for an algorithm whose settings have none."""
+    """The identity of a run with these settings; `name` is the algorithm's name if the settings have none."""
     online = ONLINE if "online_iterations" in settings else ""
     algorithm = printable(str(settings.get("name", name))) + online
     return Kind(algorithm, printable(str(settings.get("env", "?"))), framework, settings)
@@ -226,7 +226,7 @@ def _kind(folder: Path) -> Kind:
         InputError: Its settings cannot be read.
     """
     title, _, framework, _ = folder.name.rsplit("-", 3)
-    # So that runs from before and after a renaming compare
+    # Renames settings, so that runs from before and after a renaming can be compared
     settings = in_house(read_yaml(folder / "config.yaml"), [idea.name for idea in IDEAS], "")
     return kind_of(framework, settings, title)
 
@@ -252,9 +252,9 @@ _DEVICE = re.compile(r"(?:TFRT_)?([a-z]+)(?:[:_](\d+))?", re.IGNORECASE)
 
 
 def hardware_of(stated: Mapping[str, Any]) -> str:
-    """The hardware of a run, as its result states it: the processor, and the GPU if that is the device.
+    """The hardware in a run's result: the processor, and the GPU if the run used one.
 
-    The frameworks call one device by several names: `cpu`, `cpu:0` and `TFRT_CPU_0`; `cuda` and `gpu:0`; `auto`.
+    The frameworks have several names for a device: `cpu`, `cpu:0` and `TFRT_CPU_0`; `cuda` and `gpu:0`; `auto`.
     """
     gpus = list(stated.get("gpus") or [])
     found = _DEVICE.fullmatch(str(stated["device"]))
@@ -269,7 +269,7 @@ def hardware_of(stated: Mapping[str, Any]) -> str:
 
 
 def _told_apart(kinds: Sequence[Kind]) -> list[Kind]:
-    """The same, with the settings in which they differ from others of their algorithm and dataset."""
+    """The same kinds, with the settings in which they differ from others of their algorithm and dataset."""
     alike: dict[tuple[str, str], list[Kind]] = defaultdict(list)
     for kind in kinds:
         alike[kind.algorithm, kind.dataset].append(kind)

@@ -1,4 +1,4 @@
-"""The tables of a report: scores, averages, twins beside each other, costs, and what is missing."""
+"""The tables of a report: scores, averages, comparisons of twins, costs, and missing runs."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from shared.frameworks.twins import FRAMEWORKS
 from shared.names import OGBENCH
 from shared.runs.curves import ERRORS, LABELS, places
 
-# Scores of a common range, from a random policy's to an expert's or from 0 to 100: they may be averaged over datasets.
+# Metrics with a common range, from a random policy to an expert or from 0 to 100, which may be averaged over datasets
 NORMALISED = ("d4rl_normalized_score", "normalized_return", "normalized_return_not_d4rl", "success_percent")
 _SUITES = {
     "locomotion": ("halfcheetah", "hopper", "walker2d", "ant"),
@@ -25,7 +25,7 @@ _SUITES = {
     "Adroit": ("pen", "door", "hammer", "relocate"),
     "Kitchen": ("kitchen",),
 }
-# Algorithms that are compared with each other; a table of more is too large to read.
+# The most algorithms to compare with each other; a larger table is unreadable.
 _MOST_COMPARED = 20
 
 
@@ -33,10 +33,10 @@ class Table(NamedTuple):
     """A table.
 
     Attributes:
-        title: Its heading.
-        note: What one must know to read it.
-        head: Names of its columns.
-        rows: Its cells, as text.
+        title: The heading.
+        note: An explanation that readers need.
+        head: The names of the columns.
+        rows: The cells, as text.
     """
 
     title: str
@@ -45,7 +45,7 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
 
     def shown(self, form: str) -> str:
-        """The cells in one of tabulate's formats, such as `html`, `github` or `latex_booktabs`."""
+        """Formats the table in one of tabulate's formats, such as `html`, `github` or `latex_booktabs`."""
         return tabulate(self.rows, self.head, tablefmt=form, disable_numparse=True)
 
 
@@ -55,9 +55,9 @@ def label(algorithm: str, framework: str) -> str:
 
 
 def suite(dataset: str) -> str:
-    """The suite of a dataset by its name; that of a bundled one says so, others stand for themselves.
+    """The suite of a dataset, by its name; bundled datasets have separate suites, and unknown families count as suites.
 
-    The tasks of one set of OGBench's are a suite.
+    The tasks of one OGBench dataset are a suite.
     """
     if dataset.startswith(OGBENCH):
         return f"OGBench {dataset.removeprefix(OGBENCH).partition('-singletask')[0]}"
@@ -67,7 +67,7 @@ def suite(dataset: str) -> str:
 
 
 def with_deviation(scores: Sequence[float], digits: int = 1, diverged: int = 0) -> str:
-    """Mean and deviation of seeds, how many there are, and how many more have diverged; empty for none."""
+    """Mean and deviation over seeds, their number, and the number that have diverged; empty without seeds."""
     if not scores:
         return f"diverged ({diverged})" if diverged else ""
     found = (np.mean(scores), np.std(scores, ddof=1)) if len(scores) > 1 else scores
@@ -85,7 +85,7 @@ def columns_of(groups: Iterable[Key]) -> list[tuple[str, str]]:
 
 
 def scores(gathered: Gathered) -> Table:
-    """Mean and deviation by dataset and algorithm, published ones beside them, and a row of averages for each suite."""
+    """Mean and deviation by dataset and algorithm, next to published ones, and a row of averages for each suite."""
     groups, missing = gathered.groups, gathered.missing()
     known = {**{run.kind.key: run.evaluated.metric for run in gathered.runs}, **dict.fromkeys(missing, "")}
     columns, datasets = columns_of(known), sorted({dataset for _, dataset, _ in known})
@@ -120,7 +120,7 @@ def scores(gathered: Gathered) -> Table:
 
 
 def _averages(groups: Groups, columns: Sequence[tuple[str, str]], others: int) -> list[list[str]]:
-    """A row for each suite of several datasets."""
+    """A row of averages for each suite with several datasets."""
     suites: dict[str, list[str]] = defaultdict(list)
     for (_, dataset, _), runs in groups.items():
         if runs[0].evaluated.metric in NORMALISED and dataset not in suites[suite(dataset)]:
@@ -142,7 +142,7 @@ def _averages(groups: Groups, columns: Sequence[tuple[str, str]], others: int) -
 
 
 Tasks = Mapping[tuple[str, str], Mapping[str, np.ndarray]]
-"""Normalised scores (n,) by algorithm with its framework, then by dataset."""
+"""Normalised scores (n,) by algorithm and framework, then by dataset."""
 
 
 def by_task(groups: Groups) -> Tasks:
@@ -180,7 +180,7 @@ def aggregates(tasks: Tasks, means: Mapping[tuple[str, str], statistics.Interval
 
 
 def improvements(tasks: Tasks) -> Table:
-    """How probably the algorithm of a row scores above that of a column, on the datasets that both have."""
+    """The probability that the row's algorithm scores above the column's, on the datasets that both have."""
     columns = list(tasks)[:_MOST_COMPARED]
     rows = [[label(*row), *(_improvement(tasks[row], tasks[column]) for column in columns)] for row in columns]
     note = (
@@ -200,7 +200,7 @@ def _improvement(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarra
 
 
 def twins(groups: Groups, margin: float) -> Table:
-    """Both frameworks beside each other, where both have run."""
+    """Compares both frameworks, for algorithms and datasets that both have run."""
     rows = []
     for (algorithm, dataset, framework), runs in groups.items():
         others = groups.get((algorithm, dataset, "torch"))
@@ -214,7 +214,7 @@ def twins(groups: Groups, margin: float) -> Table:
                 dataset,
                 algorithm,
                 f"{np.mean(jax) - np.mean(torch):+.{digits}f}",
-                # A margin in points of a score says nothing of an error.
+                # A margin in points of a score is meaningless for an error.
                 "" if metric in ERRORS else statistics.equivalence(jax, torch, margin),
                 "too few seeds" if np.isnan(shown) else f"{shown:.{digits}f}",
                 _speedup(runs, others),
@@ -244,12 +244,12 @@ def _speedup(ours: Sequence[Run], theirs: Sequence[Run]) -> str:
 
 
 def phases(groups: Groups) -> Table:
-    """The gain and the cost of the online phase, with CORL's figures after ours."""
+    """The gain and the cost of the online phase, with CORL's results after ours."""
     rows = []
     for (algorithm, dataset, framework), runs in groups.items():
         online = [run.evaluated for run in runs if run.evaluated.switch is not None]
         if online:
-            # A run that has just gone online has not been evaluated since.
+            # A run that has just gone online has not been evaluated there yet.
             scores = np.transpose([run.around_the_switch() for run in online])
             cells = [with_deviation(values[np.isfinite(values)].tolist()) for values in scores]
             cells += [with_deviation([run.regrets[n] for run in online if n in run.regrets], 2) for n in REGRETS]
@@ -285,9 +285,9 @@ def costs(groups: Groups) -> Table:
 
 
 def wall_hours(results: Sequence[Mapping[str, Any]]) -> list[float]:
-    """The hours of each process that trained some of these runs, which are in the order of their seeds.
+    """The hours of each process that trained some of these runs, which must be ordered by seed.
 
-    Seeds that train together follow each other, and each of them counts the seconds from its own beginning.
+    Seeds that train together are consecutive, and each of them counts the seconds from its own beginning.
     """
     left, hours = list(results), []
     while left:
@@ -298,7 +298,7 @@ def wall_hours(results: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def settings(groups: Groups) -> Table:
-    """In which settings the runs of one algorithm differ from dataset to dataset."""
+    """The settings that differ between the datasets of one algorithm."""
     by_algorithm: dict[str, dict[str, Mapping[str, object]]] = defaultdict(dict)
     for (algorithm, dataset, _), runs in groups.items():
         by_algorithm[algorithm].setdefault(dataset, runs[0].kind.settings)
@@ -315,7 +315,7 @@ def settings(groups: Groups) -> Table:
 
 
 def gaps(gathered: Gathered) -> Table:
-    """Runs that do not count, folders that cannot be read, and seeds that a sweep planned and nobody has run."""
+    """Runs that do not count, folders that cannot be read, and planned seeds without a run."""
     rows = [[run.place, why] for run, why in gathered.left_out]
     rows += [[name, why] for name, why in gathered.faults.items()]
     for (algorithm, dataset, framework), seeds in gathered.missing().items():
@@ -329,7 +329,7 @@ Means = Mapping[tuple[str, str], statistics.Interval]
 
 
 def every(gathered: Gathered, margin: float, means: Means) -> list[Table]:
-    """All tables of a report that have a row; `means` are its interquartile means."""
+    """All non-empty tables of a report; `means` are its interquartile means."""
     groups = gathered.groups
     tasks = by_task(groups)
     makers: list[Callable[[], Table]] = [

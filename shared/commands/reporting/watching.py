@@ -1,4 +1,4 @@
-"""Serves a report on this machine alone, and makes it anew where the runs have changed."""
+"""Serves a report on this machine alone, and updates it when the runs have changed."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -14,18 +14,18 @@ from shared.errors import InputError
 from shared.runs.progress import say
 
 MakePage = Callable[[Gathered, str], str]
-"""From all runs, and the digest of what they have written, to HTML."""
+"""Maps all runs, and the digest of their files, to HTML."""
 
 
 class Watched:
-    """A page of runs that still go on."""
+    """A page about runs that may still be running."""
 
     def __init__(self, paths: Sequence[Path], make: MakePage) -> None:
         self._paths, self._make = paths, make
         self._lock, self._shown = Lock(), ("", "")
 
     def digest(self) -> str:
-        """Of sizes and times of what the runs have written, and their sweep."""
+        """The digest of the sizes and times of the files of the runs and their sweep."""
         found = hashlib.sha256()
         for path in self._paths:
             for name in ("metrics.jsonl", "result.json", planned.FILE):
@@ -35,7 +35,7 @@ class Watched:
         return found.hexdigest()[:16]
 
     def page(self) -> str:
-        """The page of what is there now; made once for each state."""
+        """The current page, which is made once for each digest."""
         with self._lock:
             digest = self.digest()
             if self._shown[0] != digest:
@@ -44,7 +44,7 @@ class Watched:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers for the page, and for the digest of the runs."""
+    """Answers requests for the page, and for the digest of the runs."""
 
     def __init__(self, watched: Watched, *arguments: Any) -> None:
         self._watched = watched
@@ -69,14 +69,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Says nothing: a page asks every few seconds."""
+        """Logs nothing, because a page sends requests every few seconds."""
 
 
 def server(paths: Sequence[Path], make: MakePage, port: int) -> ThreadingHTTPServer:
-    """A server on 127.0.0.1 that does not serve yet.
+    """Creates a server on 127.0.0.1, which does not serve yet.
 
     Raises:
-        InputError: The port cannot be had, or a path is no run and holds none.
+        InputError: The port is not available, or a path is not a run and contains none.
     """
     watched = Watched(paths, make)
     gather(paths)
@@ -92,7 +92,7 @@ def serve(paths: Sequence[Path], make: MakePage, port: int) -> None:
     """Serves until Ctrl-C.
 
     Raises:
-        InputError: As `server`.
+        InputError: As for `server`.
     """
     with server(paths, make, port) as listening:
         say(f"http://127.0.0.1:{listening.server_address[1]}/ follows the runs; Ctrl-C ends it")

@@ -1,4 +1,4 @@
-"""A folder in which one command at a time makes runs."""
+"""A lock on a folder, in which only one command at a time makes runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +11,10 @@ from shared.errors import InputError
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Makes the folder, and keeps other sweeps and searches out of it.
+    """Creates the folder, and locks it against other sweeps and searches.
 
     Raises:
-        InputError: Another one works there, or the folder cannot be used.
+        InputError: Another one is working there, or the folder cannot be used.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A Ray cluster: connecting to one, whether it has room, and what each run gets of it."""
+"""A Ray cluster: the connection, a check for sufficient resources, and the share of each run."""
 
 import importlib
 import logging
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Self
 from shared.commands.sweeping.processes import paths
 from shared.errors import InputError, reason
 
-# As Ray itself says it
+# Ray's own word
 LOCAL = "local"
-# Ray's usage statistics go to a server of its makers, and its loggers write what the runs' own folders have.
+# Turns off Ray's usage statistics, which it sends to its makers, and loggers that repeat the runs' own files.
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_USAGE_STATS_PROMPT_ENABLED": "0",
@@ -22,9 +22,9 @@ _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
-# A worker whose trial is stopped is used again once the trial's run has saved what it had; in seconds
+# Seconds for a stopped trial's run to save, before its worker is used again
 _OF_WORKERS = {"TUNE_FUNCTION_THREAD_TIMEOUT_S": "60"}
-# Of a Ray that this command starts: its share of the memory for objects, since runs share none
+# Memory for objects in a local Ray, which can be small because runs share none
 _OBJECTS = 80 * 2**20
 
 
@@ -33,10 +33,10 @@ class Share(NamedTuple):
 
     Attributes:
         cpus: Processor cores, and threads.
-        gpus: GPUs; a fraction shares one.
-        attempts: Further ones where its process, worker or machine dies.
-        hours: After which all runs are ended, to go on with the next call; None: never.
-        jobs: Runs side by side at most; None: as many as there is room for.
+        gpus: GPUs; several runs may share one.
+        attempts: Further attempts if the run's process, worker or machine dies.
+        hours: Time after which all runs are stopped, so that the next call resumes them; None for no limit.
+        jobs: The most runs at a time; None for as many as fit.
     """
 
     cpus: int = 1
@@ -47,17 +47,17 @@ class Share(NamedTuple):
 
 
 class Cluster:
-    """A Ray cluster: an existing one, or one of this machine for as long as the command takes."""
+    """A Ray cluster: an existing one, or a local one that lives as long as the command."""
 
     def __init__(self, address: str, share: Share) -> None:
-        """Connects.
+        """Connects to the cluster.
 
         Args:
-            address: Of a running cluster, `auto` for the one that this machine belongs to, or `LOCAL`.
-            share: What a run gets.
+            address: The address of a running cluster, `auto` for this machine's cluster, or `LOCAL`.
+            share: The resources of a run.
 
         Raises:
-            InputError: Ray is not there, or does not answer.
+            InputError: Ray is not installed, or does not answer.
         """
         os.environ.update(_QUIET)
         self._ray = _import()
@@ -72,16 +72,16 @@ class Cluster:
                 logging_level="ERROR",
                 **place,
             )
-        except Exception as error:  # its own, its processes' and the network's
+        except Exception as error:  # Ray's own errors, its processes' and the network's
             raise InputError(f"Ray does not answer at {address} ({reason(error)}): start it, or mend --ray") from error
-        # A worker that dies is told by the run that does not come of it.
+        # The death of a worker is reported through its missing run.
         logging.getLogger("ray").setLevel(logging.CRITICAL)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leaves the cluster, or ends it; the processes of runs that have not ended end a moment later."""
+        """Leaves the cluster, or ends a local one; processes of unfinished runs end a moment later."""
         self._ray.shutdown()
 
     def resources(self) -> dict[str, float]:
@@ -89,7 +89,7 @@ class Cluster:
         return {"cpu": self.share.cpus, "gpu": self.share.gpus}
 
     def run_config(self, folder: Path, callback: Any) -> Any:
-        """Tune's own settings: it says nothing, writes into the folder's `.ray`, and tells a callback."""
+        """Tune's settings for runs: silent, with files in the folder's `.ray`, and with a callback."""
         from ray import tune
 
         return tune.RunConfig(
@@ -101,17 +101,17 @@ class Cluster:
         )
 
     def tune_config(self, **search: Any) -> Any:
-        """Tune's settings of a search: how many trials at once, how long, and what `search` says."""
+        """Tune's settings for a search: the number of concurrent trials, the time limit, and those in `search`."""
         from ray import tune
 
         budget = None if self.share.hours is None else 3600 * self.share.hours
         return tune.TuneConfig(reuse_actors=True, max_concurrent_trials=self.share.jobs, time_budget_s=budget, **search)
 
     def check_room(self) -> None:
-        """Tune would wait for ever where no machine has what a run needs.
+        """Checks that a machine has the resources of a run; otherwise Tune would wait forever.
 
         Raises:
-            InputError: None of the machines could ever make a run.
+            InputError: No machine of the cluster has them.
         """
         wanted = {"CPU": self.share.cpus, "GPU": self.share.gpus}
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
@@ -123,10 +123,10 @@ class Cluster:
 
 
 def _knock(address: str) -> None:
-    """Ray itself would try for minutes.
+    """Checks that HOST:PORT answers, because Ray itself would try for minutes.
 
     Raises:
-        OSError: Nobody listens at HOST:PORT.
+        OSError: It does not answer.
     """
     host, colon, port = address.rpartition(":")
     if colon and port.isdigit() and "/" not in host:
@@ -134,7 +134,7 @@ def _knock(address: str) -> None:
 
 
 def _import() -> ModuleType:
-    """Ray, where its Tune is there too; together they take two seconds."""
+    """Imports Ray with Tune, which takes two seconds."""
     try:
         importlib.import_module("ray.tune")
         return importlib.import_module("ray")

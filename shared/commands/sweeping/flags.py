@@ -1,4 +1,4 @@
-"""Flags of what a run gets of a Ray cluster."""
+"""Flags for the resources of a run on a Ray cluster."""
 
 import argparse
 import contextlib
@@ -7,11 +7,11 @@ import math
 from shared.commands.common import at_least
 
 RAYS_OWN = ("gpus", "attempts", "hours")
-"""Of no use without Ray."""
+"""Flags without effect unless Ray is used."""
 
 
 def add_flags(group: argparse._ArgumentGroup) -> None:
-    """Adds them to a group of a command's flags."""
+    """Adds the flags to a command's group of flags."""
     group.add_argument("--gpus", type=_gpus, metavar="N", help="GPUs of each run; 0.5 shares one (default: 0)")
     group.add_argument("--attempts", type=at_least(0), metavar="N", help="further ones of a run that dies (default: 3)")
     group.add_argument(
@@ -20,7 +20,7 @@ def add_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _gpus(text: str) -> float:
-    """GPUs as Ray counts them, a share of one or a whole number, for argparse."""
+    """Parses a number of GPUs, a share of one or a whole number, for argparse."""
     with contextlib.suppress(ValueError):
         if 0 <= (number := float(text)) < 1 or (number.is_integer() and number > 0):
             return number
@@ -28,7 +28,7 @@ def _gpus(text: str) -> float:
 
 
 def _hours(text: str) -> float:
-    """A time, for argparse."""
+    """Parses a number of hours, for argparse."""
     with contextlib.suppress(ValueError):
         if 0 < (number := float(text)) < math.inf:
             return number

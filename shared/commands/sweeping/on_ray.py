@@ -1,7 +1,7 @@
-"""The runs of a sweep on a Ray cluster: Ray Tune places them, tries again what dies, and ends them when time is up.
+"""The runs of a sweep on a Ray cluster: Ray Tune places them, retries those that die, and enforces the time limit.
 
-Nothing of Tune's own state is ever read back: the runs' folders say what is missing. So no file that others could have
-changed is unpickled.
+Nothing of Tune's own state is ever read back, because the runs' folders show what is missing. Therefore no file is
+unpickled that others could have changed.
 """
 
 import pickle
@@ -14,9 +14,9 @@ from shared.commands.sweeping.plan import Cell
 from shared.commands.sweeping.processes import Ended, Order, carry_out, last_words, make_room, order
 from shared.runs.resuming import RunStatus, run_status
 
-# Exit status of a run that no second attempt can help: its input cannot be used
+# Exit status for unusable input, after which another attempt is pointless
 _REFUSED = 2
-# A dead worker's process may write for some seconds yet
+# Seconds for which the process of a dead worker may still write
 _PATIENCE = 30.0
 
 
@@ -24,25 +24,25 @@ class OnRay(Cluster):
     """A Ray cluster that makes the runs of a sweep."""
 
     def __init__(self, address: str, share: Share, environment: dict[str, str], folder: Path) -> None:
-        """Connects.
+        """Connects to the cluster.
 
         Args:
-            address: As `Cluster` takes it.
-            share: What a run gets.
-            environment: What the runs' processes see on top of their machine's.
-            folder: The sweep's, which every machine sees under this name.
+            address: The address, as for `Cluster`.
+            share: The resources of a run.
+            environment: Environment variables of the runs' processes, in addition to their machine's.
+            folder: The sweep's folder, which every machine must have under this path.
 
         Raises:
-            InputError: Ray is not there, or does not answer.
+            InputError: Ray is not installed, or does not answer.
         """
         super().__init__(address, share)
         self._environment, self._folder = environment, folder.absolute()
 
     def run(self, batches: Sequence[tuple[Cell, ...]], tell: Callable[[Ended], None]) -> None:
-        """Makes the runs, a process for each batch, and tells of each process when it has ended.
+        """Makes the runs, in one process for each batch, and calls `tell` when a process has ended.
 
         Raises:
-            InputError: There is no room for what they print, or none of the machines could ever make a run.
+            InputError: The folder of logs cannot be created, or no machine has the resources of a run.
         """
         from ray import tune
 
@@ -52,11 +52,11 @@ class OnRay(Cluster):
         orders = [order(cells, self._environment, logs) for cells in batches]
 
         class Telling(tune.Callback):
-            """Passes on what has ended."""
+            """Reports trials that have ended."""
 
             def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
                 number = trial.config["number"]
-                if "status" in trial.last_result:  # else the time was up
+                if "status" in trial.last_result:  # otherwise the time was over
                     tell(Ended(batches[number], trial.last_result["status"], orders[number].log))
 
             def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
@@ -75,20 +75,20 @@ class OnRay(Cluster):
 
 
 def make_run(config: dict[str, int], orders: Sequence[Order], runs: Sequence[bytes]) -> None:
-    """Makes a batch of runs on the machine where Ray has placed it.
+    """Makes a batch of runs on the machine that Ray has chosen.
 
     Args:
-        config: Its `number`.
-        orders: Those of all batches.
-        runs: The cells of all batches, packed, since to unpack them loads a framework.
+        config: Contains the `number` of the batch.
+        orders: The orders of all batches.
+        runs: The cells of all batches, pickled, because unpickling them loads a framework.
 
     Raises:
-        RuntimeError: Its process ended badly, and another attempt may help.
+        RuntimeError: The process failed, and another attempt may help.
     """
     from ray import tune
 
     wanted = orders[config["number"]]
-    # A worker may have died between the end of its runs and its word of it.
+    # A worker may have died after finishing its runs but before reporting them.
     begun = wanted.log.exists()
     status = 0 if begun and _are_finished(pickle.loads(runs[config["number"]])) else carry_out(wanted, _PATIENCE)
     if status not in (None, 0, _REFUSED):

@@ -1,4 +1,4 @@
-"""A sweep, as its file and flags describe it, and its runs."""
+"""The plan of a sweep, as its file and flags describe it, and its runs."""
 
 import dataclasses
 import math
@@ -16,9 +16,9 @@ from shared.runs.configs import dump, from_settings
 from shared.runs.resuming import AUTO
 from shared.runs.vocabulary import in_house
 
-# More runs than a person means, and fewer than take long to be listed
+# More runs than anyone wants, but few enough to list quickly
 LARGEST = 10_000
-# What a sweep itself decides of a run
+# Settings that the sweep itself determines
 _DECIDED = ("env", "seed", "runs_path", "resume")
 
 Asked = TypeVar("Asked", bound=BaseModel)
@@ -43,11 +43,11 @@ class Plan(Changes):
     """A sweep: each algorithm on each dataset, in each framework, with each seed and each combination of the grid.
 
     Attributes:
-        algorithms: Their names, or by name the changes that one of them has on top.
-        datasets: As `--env` takes them.
+        algorithms: Their names, or a mapping from names to changes for one algorithm.
+        datasets: Names that `--env` accepts.
         frameworks: `torch` and `jax`, or one of them.
-        seeds: How many from 0, or the seeds themselves.
-        folder: Where all runs go.
+        seeds: The number of seeds from 0, or the seeds themselves.
+        folder: The folder of all runs.
     """
 
     algorithms: Annotated[list[str], Field(min_length=1)] | dict[str, Changes | None]
@@ -62,10 +62,10 @@ class Cell(NamedTuple):
 
     Attributes:
         framework: `torch` or `jax`.
-        algorithm: Its name.
-        config: All of its settings.
-        flags: Those that a command line gives, so that it has this config.
-        label: What it is called in a line.
+        algorithm: The name of the algorithm.
+        config: All settings.
+        flags: The command line flags that produce this config.
+        label: A description of the run in one line.
     """
 
     framework: str
@@ -76,16 +76,16 @@ class Cell(NamedTuple):
 
 
 def read(values: Mapping[str, Any], where: str) -> Plan:
-    """The plan of what was given by name, as text or as lists and mappings of text.
+    """Validates the values of a sweep, which are text, or lists and mappings of text.
 
     Raises:
-        InputError: Something is missing, unknown or of the wrong kind; `where` begins the message.
+        InputError: A value is missing, unknown or has the wrong type; `where` is the prefix of the message.
     """
     return validated(Plan, values, where)
 
 
 def validated(kind: type[Asked], values: Mapping[str, Any], where: str) -> Asked:
-    """Reads the given values, by name, into a plan; see `read`."""
+    """Validates values, by name, as a model of this class; see `read`."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -95,7 +95,7 @@ def validated(kind: type[Asked], values: Mapping[str, Any], where: str) -> Asked
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """The runs of a plan, in the order of its lists; no process is started before all of them can be.
+    """The runs of a plan, in the order of its lists; all of them are checked before any process is started.
 
     Raises:
         InputError: An algorithm, dataset or setting is unknown, a value cannot be used, there are too many runs, or two
@@ -115,7 +115,7 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def batches(missing: Sequence[Cell], together: int) -> list[tuple[Cell, ...]]:
-    """The runs that a process makes: in JAX up to so many that differ in nothing but following seeds, else one."""
+    """Groups runs by process: in JAX up to `together` runs with consecutive seeds, otherwise one each."""
     found: list[tuple[Cell, ...]] = []
     for cell in missing:
         last = found[-1] if found else ()
@@ -127,13 +127,13 @@ def batches(missing: Sequence[Cell], together: int) -> list[tuple[Cell, ...]]:
 
 
 def _follows(first: Cell, second: Cell) -> bool:
-    """Whether the second run is the first with the next seed."""
+    """Whether the second run is the first one with the next seed."""
     alike = first.framework, first.algorithm, dataclasses.replace(first.config, seed=first.config.seed + 1)
     return alike == (second.framework, second.algorithm, second.config)
 
 
 def _count(plan: Plan) -> int:
-    """How many runs there are, without making any."""
+    """The number of runs, without creating them."""
     grids = [math.prod(map(len, (plan.grid | own.grid).values())) for own in _algorithms(plan).values()]
     seeds = plan.seeds if isinstance(plan.seeds, int) else len(plan.seeds)
     return sum(grids) * len(plan.datasets) * len(plan.frameworks) * seeds
@@ -174,7 +174,7 @@ def _cells(plan: Plan) -> Iterator[Cell]:
 
 
 def _config(config_class: type, algorithm: str, given: Mapping[str, Any], dataset: str, folder: Path) -> Any:
-    """The settings of a run but for its seed."""
+    """The settings of a run, except for its seed."""
     if decided := [name for name in given if name in _DECIDED]:
         raise InputError(
             f"{decided[0]} is no setting of a sweep, which decides it itself: give datasets, seeds, folder"
@@ -195,7 +195,7 @@ def _label(framework: str, algorithm: str, dataset: str, seed: int, varied: Mapp
 
 
 def in_text(value: Any) -> str:
-    """A value of a file as a flag has it."""
+    """Formats a value from a file as a flag's value."""
     if value is None:
         return "null"
     return f"[{','.join(map(in_text, value))}]" if isinstance(value, list) else str(value)

@@ -1,4 +1,4 @@
-"""The runs of a sweep as processes on this machine, some of them side by side."""
+"""The runs of a sweep as processes on this machine, several at a time."""
 
 import contextlib
 import fcntl
@@ -18,17 +18,17 @@ from shared.frameworks.twins import ROOT
 from shared.runs.progress import warn
 from shared.runs.resuming import fingerprint, run_name
 
-# Between two looks at runs that go on
+# Seconds between two calls of `look`
 _SECOND = 1.0
 
 
 class Ended(NamedTuple):
-    """How a process ended.
+    """The end of a process.
 
     Attributes:
         cells: The runs that it made.
-        status: Its exit status; None where none was started, since a killed sweep's process still makes these runs.
-        log: The file of what it printed.
+        status: Its exit status; None if none was started, because a killed sweep's process still makes these runs.
+        log: The file with its output.
     """
 
     cells: tuple[Cell, ...]
@@ -37,13 +37,13 @@ class Ended(NamedTuple):
 
 
 class Order(NamedTuple):
-    """A process that a machine has to run to make some runs.
+    """A process that makes some runs.
 
     Attributes:
-        arguments: Of this suite's own command.
-        environment: What the process sees on top of its parent's.
-        folder: Where it runs.
-        log: The file of what it prints.
+        arguments: Arguments of this project's own command.
+        environment: Its environment variables, in addition to its parent's.
+        folder: Its working directory.
+        log: The file for its output.
     """
 
     arguments: tuple[str, ...]
@@ -53,7 +53,7 @@ class Order(NamedTuple):
 
 
 def order(cells: tuple[Cell, ...], environment: dict[str, str], logs: Path) -> Order:
-    """The process for a batch of runs; its output goes into a file in `logs`, named after the first."""
+    """The process for a batch of runs, whose output goes into a file in `logs` with the first run's name."""
     first = cells[0]
     log = logs.absolute() / f"{run_name(first.config)}-{first.framework}-{fingerprint(first.config)}.log"
     several = (f"--seeds={len(cells)}",) if len(cells) > 1 else ()
@@ -61,10 +61,10 @@ def order(cells: tuple[Cell, ...], environment: dict[str, str], logs: Path) -> O
 
 
 def make_room(logs: Path) -> None:
-    """Makes the folder of what runs print.
+    """Creates the folder for the runs' output.
 
     Raises:
-        InputError: It cannot be made.
+        InputError: It cannot be created.
     """
     try:
         logs.mkdir(parents=True, exist_ok=True)
@@ -75,18 +75,18 @@ def make_room(logs: Path) -> None:
 def carry_out(
     wanted: Order, patience: float = 0.0, begun: Callable[[subprocess.Popen], None] = lambda process: None
 ) -> int | None:
-    """Makes some runs, in a process that no Ctrl-C reaches by itself.
+    """Makes some runs, in a process that does not receive Ctrl-C itself.
 
     Args:
-        wanted: The runs.
+        wanted: The order for the runs.
         patience: Seconds to wait for another process that still makes them.
-        begun: Learns of the process.
+        begun: Called with the process when it has started.
 
     Returns:
-        Its exit status; None where another process still makes these runs.
+        Its exit status; None if another process still makes these runs.
     """
     with wanted.log.open("ab") as file:
-        # The run's process has the file too, and so the lock, from its first moment to its last.
+        # The run's process inherits the file, and therefore holds the lock as long as it lives.
         if not _locked(file, patience):
             return None
         file.truncate(0)
@@ -104,7 +104,7 @@ def carry_out(
 
 
 def _locked(file: IO[bytes], patience: float) -> bool:
-    """Whether the file's lock could be had in time."""
+    """Locks the file; returns False if that does not succeed in time."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -118,25 +118,25 @@ def _locked(file: IO[bytes], patience: float) -> bool:
 
 
 def paths() -> str:
-    """Where the packages of this suite are found from any folder, as PYTHONPATH has it."""
+    """The value of PYTHONPATH with which the packages of this project are found from any folder."""
     return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
 class Processes:
-    """Runs' processes, each in a session of its own: only what this one passes on can interrupt them.
+    """Runs' processes in separate sessions, so that only signals from this process can interrupt them.
 
-    A context manager. Left by an exception, it starts nothing more, asks the runs to stop, and waits until they have
-    saved what they had. Where the driver is killed its runs go on to their ends.
+    A context manager. If an exception leaves it, it starts no further processes, stops the running ones, and waits
+    until they have saved. If this process is killed, the runs continue to their ends.
     """
 
     def __init__(self, jobs: int, environment: dict[str, str], logs: Path, patience: float = 0.0) -> None:
         """Starts nothing yet.
 
         Args:
-            jobs: Processes side by side.
-            environment: What they see on top of this process's.
-            logs: The folder of what they print.
-            patience: Seconds to wait for another process that still makes one of them.
+            jobs: The number of processes at a time.
+            environment: Their environment variables, in addition to this process's.
+            logs: The folder for their output.
+            patience: Seconds to wait for another process that still makes one of their runs.
         """
         self._pool = ThreadPoolExecutor(jobs)
         self._environment, self._logs, self._patience = environment, logs, patience
@@ -158,7 +158,7 @@ class Processes:
             self._pass_on()
             self._pool.shutdown()
             return
-        # The second one ends a run at once.
+        # A second signal ends a run at once.
         self._pass_on()
         self._pool.shutdown()
 
@@ -168,15 +168,15 @@ class Processes:
         tell: Callable[[Ended], None],
         look: Callable[[], None] | None = None,
     ) -> None:
-        """Makes the runs, a process for each batch.
+        """Makes the runs, in one process for each batch.
 
         Args:
             batches: The runs.
-            tell: Learns of each process when it has ended.
-            look: Called each second while they go on, and before each end is told.
+            tell: Called with each process that has ended.
+            look: Called each second while processes are running, and before each call of `tell`.
 
         Raises:
-            InputError: There is no room for what they print.
+            InputError: The folder of logs cannot be created.
         """
         make_room(self._logs)
         waiting: set[Future[Ended]] = {self._pool.submit(self._run, cells) for cells in batches}
@@ -192,14 +192,14 @@ class Processes:
         return Ended(cells, carry_out(wanted, self._patience, self._watch), wanted.log)
 
     def _watch(self, process: subprocess.Popen) -> None:
-        """Remembers a process, which an exception in this one will interrupt."""
+        """Registers a process, so that an exception in this one stops it."""
         self._running.add(process)
         if self._stopping:
             process.send_signal(signal.SIGINT)
 
     def _pass_on(self) -> None:
         for process in list(self._running):
-            process.send_signal(signal.SIGINT)  # which leaves alone what has ended
+            process.send_signal(signal.SIGINT)  # it has no effect on processes that have ended
 
 
 def last_words(log: Path) -> str:

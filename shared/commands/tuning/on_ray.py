@@ -1,6 +1,6 @@
-"""The trials of a search on a Ray cluster: Optuna chooses their values, ASHA stops poor ones, Ray Tune does the rest.
+"""The trials of a search on a Ray cluster: Optuna chooses their values, ASHA stops poor ones, Ray Tune runs them.
 
-As in a sweep nothing of Tune's own state is read back. `trials.json` and the runs' folders say what is known.
+As in a sweep, nothing of Tune's own state is read back: `trials.json` and the runs' folders contain all that is needed.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,23 +18,23 @@ from shared.errors import InputError, reason
 from shared.runs.curves import LARGEST
 from shared.runs.resuming import RunStatus, begun, run_status
 
-# ASHA lets the better half of the trials go on, after a quarter and after half of their updates. The first evaluations
-# of a run say too little for an earlier choice.
+# ASHA continues the better half of the trials after a quarter and after half of their updates. A run's first
+# evaluations say too little for an earlier choice.
 _HALVES, _PARTS = 2, 4
-# What Optuna and ASHA hear of a trial that has diverged: below every score, and both go by order alone
+# The score of a trial that has diverged, for Optuna and ASHA: below all others, and both only use the order
 _WORST = -LARGEST
-# An orphan of a dead worker may make a run to its end; in seconds
+# Seconds for which the orphaned process of a dead worker may still make a run
 _PATIENCE = 30.0
 
 
 class Way(NamedTuple):
-    """How a search is made.
+    """How a search is carried out.
 
     Attributes:
-        number: Of trials that shall have a score in the end.
-        early: Stop poor trials.
-        together: Seeds of a JAX run in one program.
-        environment: What the runs' processes see on top of their machine's.
+        number: The number of trials that should have ended when the search is complete.
+        early: Whether to stop poor trials early.
+        together: The number of seeds of a JAX run in one program.
+        environment: Environment variables of the runs' processes, in addition to their machine's.
     """
 
     number: int
@@ -46,18 +46,18 @@ class Way(NamedTuple):
 def search_on(
     cluster: Cluster, search: Search, record: Record, sampler: Any, way: Way, tell: Callable[[Trial, str], None]
 ) -> None:
-    """Makes trials until enough have a score.
+    """Makes trials until enough have ended.
 
     Args:
-        cluster: Where they are made.
-        search: What is searched.
-        record: The trials that were made before; those of now are noted in it.
-        sampler: What chooses their values, of `optuna_sampler`.
-        way: How they are made.
-        tell: Learns of each trial that has ended, and why it failed; the reason is empty otherwise.
+        cluster: The cluster to use.
+        search: The search.
+        record: The trials of earlier calls, to which the new trials are added.
+        sampler: The sampler of values, from `optuna_sampler`.
+        way: How the search is carried out.
+        tell: Called with each trial that has ended and the reason if it failed, otherwise an empty text.
 
     Raises:
-        InputError: None of the machines could ever make a run.
+        InputError: No machine has the resources of a run.
     """
     from ray import tune
     from ray.tune.schedulers import ASHAScheduler
@@ -67,7 +67,7 @@ def search_on(
     stopped: set[str] = set()
 
     class Scheduler(ASHAScheduler):
-        """Remembers which trials it has stopped: all others that end too soon have run out of time."""
+        """Records the trials that it has stopped; other trials that end early have run out of time."""
 
         def on_trial_result(self, controller: Any, trial: Any, result: dict) -> str:
             action = super().on_trial_result(controller, trial, result) if way.early else self.CONTINUE
@@ -76,10 +76,10 @@ def search_on(
             return action
 
     class Telling(tune.Callback):
-        """Notes and passes on what has begun and what has ended."""
+        """Records and reports trials that have started or ended."""
 
         def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
-            if trial.trial_id not in known:  # else another attempt
+            if trial.trial_id not in known:  # otherwise it is another attempt
                 known[trial.trial_id] = record.begin(trial.config)
 
         def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
@@ -111,10 +111,10 @@ def search_on(
 
 
 def optuna_sampler(search: Search, record: Record) -> Any:
-    """Optuna's sampler, which knows the trials that were made; those that had not ended come first.
+    """Creates Optuna's sampler, which knows all earlier trials; unfinished trials are made first.
 
     Raises:
-        InputError: Ray or Optuna is not there.
+        InputError: Ray or Optuna is not installed.
     """
     try:
         import optuna
@@ -127,7 +127,7 @@ def optuna_sampler(search: Search, record: Record) -> Any:
         metric="score",
         mode="max",
         points_to_evaluate=record.unfinished or None,
-        # A second call would draw the values of the first one again.
+        # With the same seed, a second call would draw the first call's values again.
         seed=len(record.ended),
     )
     for trial in record.ended:
@@ -157,12 +157,12 @@ def make_trial(config: dict[str, Any], search: Search, way: Way) -> None:
     """Makes the runs of a trial one after another, and reports their score so far after each evaluation.
 
     Args:
-        config: The values of the settings that are searched.
-        search: What is searched.
-        way: How it is made.
+        config: The values of the searched settings.
+        search: The search.
+        way: How the search is carried out.
 
     Raises:
-        RuntimeError: A run failed; another attempt may help.
+        RuntimeError: A run failed, and another attempt may help.
     """
     from ray import tune
 
@@ -182,14 +182,14 @@ def make_trial(config: dict[str, Any], search: Search, way: Way) -> None:
         if ended.status or not all(map(_is_finished, ended.cells)):
             raise RuntimeError(last_words(ended.log))
 
-    # Tune ends a trial by an exception out of `report`; the runs then save what they have.
+    # Tune ends a trial by an exception in `report`; the runs then save their progress.
     try:
         look()
         with Processes(1, way.environment, search.folder.absolute() / "logs", _PATIENCE) as processes:
             processes.run(batches([cell for cell in runs if not _is_finished(cell)], way.together), check, look)
         look()
     except _DivergedError as error:
-        # It would diverge again, so it has ended, and the runs that are left are not made.
+        # It would diverge again, so the trial ends here, without its remaining runs.
         tune.report({"share": error.share, "parts": _PARTS * error.share, "score": _WORST})
 
 
@@ -205,9 +205,9 @@ def _is_finished(cell: Cell) -> bool:
 
 
 def so_far(runs: Sequence[Cell]) -> tuple[float, float]:
-    """Of a trial's updates the share that was evaluated, and the mean of what its runs count as by then.
+    """The share of a trial's updates that has been evaluated, and the mean of its runs' scores at that point.
 
-    The mean is the lowest number of all once a run has diverged.
+    The mean is the lowest possible number if a run has diverged.
     """
     done, scores = 0, []
     for cell in runs:

@@ -1,4 +1,4 @@
-"""A picture of a search: each trial's score over the values that it tried."""
+"""A picture of a search: the trials' scores over the values that they tried."""
 
 from collections.abc import Sequence
 
@@ -8,17 +8,17 @@ from shared.commands.tuning.plan import Interval, Search
 from shared.commands.tuning.record import Trial
 from shared.runs.curves import drawable, png
 
-# A panel's width and height in inches, and how many stand side by side
+# Width and height of a panel in inches, and the number of panels in a row
 _WIDTH, _HEIGHT, _COLUMNS = 3.2, 2.8, 3
 
 
 def draw_trials(search: Search, trials: Sequence[Trial], best: Trial) -> bytes:
-    """A PNG image with a panel for each setting; a hollow mark is a trial that was stopped early.
+    """Draws a PNG image with a panel for each setting; hollow marks are trials that were stopped early.
 
     Args:
-        search: What was searched.
-        trials: Those that have ended, one at least.
-        best: One of them.
+        search: The search.
+        trials: The trials with a score, at least one.
+        best: The best of these trials.
 
     Raises:
         Exception: Whatever Matplotlib raises.

@@ -1,4 +1,4 @@
-"""A search for settings, as its file and flags describe it, and the runs of one of its trials."""
+"""The plan of a search for settings, as its file and flags describe it, and the runs of a trial."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,12 +12,12 @@ from shared.runs.validation import NO_ENVIRONMENT
 
 
 class Interval(BaseModel):
-    """The values between two ends, both included: whole numbers if both ends are.
+    """The values between two ends, both included; whole numbers if both ends are.
 
     Attributes:
         low: The lower end.
         high: The upper end.
-        log: Each factor is as likely as any other, not each step; for learning rates and the like.
+        log: Whether to draw values on a logarithmic scale, as for learning rates.
     """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -38,16 +38,16 @@ Choices = Annotated[list[Any], Field(min_length=2)]
 
 
 class Search(BaseModel):
-    """A search: trials of one algorithm, each with values of its own for some settings, and the same runs for each.
+    """A search: trials of one algorithm, with different values of some settings, but the same runs for each trial.
 
     Attributes:
-        algorithm: Its name.
-        datasets: As `--env` takes them.
+        algorithm: The name of the algorithm.
+        datasets: Names that `--env` accepts.
         framework: `torch` or `jax`.
-        seeds: How many from 0, or the seeds themselves.
-        settings: One value for each setting of all runs, as text.
-        search: What each setting that is searched may be: an interval, or a list of values.
-        folder: Where all runs go.
+        seeds: The number of seeds from 0, or the seeds themselves.
+        settings: The settings of all runs, as text.
+        search: The possible values of each searched setting: an interval, or a list.
+        folder: The folder of all runs.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -60,7 +60,7 @@ class Search(BaseModel):
     folder: Path
 
     def runs(self, values: Mapping[str, Any]) -> list[Cell]:
-        """The runs of a trial with these values of the settings that are searched.
+        """The runs of a trial with these values of the searched settings.
 
         Raises:
             InputError: An algorithm, dataset or setting is unknown, or a value cannot be used.
@@ -77,10 +77,10 @@ class Search(BaseModel):
         )
 
     def check(self) -> None:
-        """Whether every value that a trial may have makes runs; a bound that values do not reach counts too.
+        """Checks that every possible value can be used in a run, including the ends of intervals.
 
         Raises:
-            InputError: It does not, a setting is both given and searched, or nothing scores the runs.
+            InputError: A value cannot be used, a setting is both given and searched, or no environment scores the runs.
         """
         if twice := sorted(self.settings.keys() & self.search.keys()):
             raise InputError(f"{twice[0]} is given and searched: drop it from one of them")

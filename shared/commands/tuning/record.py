@@ -1,4 +1,4 @@
-"""The trials of a search, in a file in its folder: what they tried, and what came of it."""
+"""The trials of a search, in a file in its folder: their values and outcomes."""
 
 import json
 from collections.abc import Mapping
@@ -10,18 +10,19 @@ from shared.commands.tuning.plan import Search
 from shared.errors import InputError
 from shared.files import write_atomically
 
-# In the search's folder
+# Name of the file in the search's folder
 FILE = "trials.json"
 
 
 class Trial(BaseModel):
-    """Values of the settings that are searched, and what came of them.
+    """A trial: values of the searched settings, and the outcome.
 
     Attributes:
-        values: By setting.
-        score: The mean over the trial's runs of what each counts as; None before the end, or if a run failed.
-        share: Of the trial's updates, those that were made: below 1 where the trial was stopped early.
-        diverged: A run of it had a loss or an evaluation that was not finite. Such a trial has ended without a score.
+        values: The values, by setting.
+        score: The mean of its runs' scores; None before the end, or if a run failed.
+        share: The share of the trial's updates that were made: below 1 if the trial was stopped early.
+        diverged: Whether a run had a loss or an evaluation that was not finite; the trial has then ended without a
+            score.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -32,12 +33,12 @@ class Trial(BaseModel):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it need not be made again: it would come to the same."""
+        """Whether the trial need not be made again, because the outcome would be the same."""
         return self.score is not None or self.diverged
 
 
 class _Content(BaseModel):
-    """The content of the file."""
+    """The contents of the file."""
 
     model_config = ConfigDict(extra="forbid")
     searched: dict[str, Any]
@@ -45,24 +46,24 @@ class _Content(BaseModel):
 
 
 class Record:
-    """The trials of a search, kept in its folder's file."""
+    """The trials of a search, stored in a file in its folder."""
 
     def __init__(self, search: Search) -> None:
-        """Reads what an earlier call left; trials that had not ended are to be made again.
+        """Reads the trials of earlier calls, of which the unfinished ones will be made again.
 
         Raises:
-            InputError: The folder's file is damaged, or another search's.
+            InputError: The file is damaged, or is another search's.
         """
         self._path = search.folder / FILE
         self._searched = json.loads(search.model_dump_json(exclude={"folder"}))
         found = self._read()
         self.trials = [trial for trial in found if trial.has_ended]
         self.unfinished = [trial.values for trial in found if not trial.has_ended]
-        # Those of them that have not been begun again stay in the file.
+        # Unfinished trials that have not been restarted stay in the file.
         self._waiting = list(self.unfinished)
 
     def begin(self, values: Mapping[str, Any]) -> Trial:
-        """Notes that a trial of these values begins."""
+        """Records that a trial with these values begins."""
         trial = Trial(values=dict(values))
         self.trials.append(trial)
         if trial.values in self._waiting:
@@ -71,7 +72,7 @@ class Record:
         return trial
 
     def end(self, trial: Trial, score: float | None, share: float) -> None:
-        """Notes what came of a trial, with which share of its updates; one without a score has diverged."""
+        """Records a trial's score, or None if it has diverged, and the share of its updates that were made."""
         trial.score, trial.share, trial.diverged = score, share, score is None
         self._write()
 
@@ -87,7 +88,7 @@ class Record:
 
     @property
     def best(self) -> Trial | None:
-        """The trial with the highest score among those that were made in full; among all if there is none such."""
+        """The trial with the highest score among those that were made in full, or among all if there are none."""
         whole = [trial for trial in self.scored if trial.share >= 1]
         return max(whole or self.scored, key=lambda trial: trial.score or 0.0, default=None)
 
