@@ -5,7 +5,9 @@ import pytest
 import derived
 
 
+# Notebooks are executed, and tables read all results, which takes minutes.
 # `tests/lessons/test_measured.py` looks at the lessons, where they are measured for other tests too.
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind", [kind for kind in derived.KINDS if kind is not derived.lessons], ids=lambda kind: kind.__name__
 )
