@@ -1,4 +1,4 @@
-"""Both twins are configured alike: the same fields, types, defaults and bounds, so a dataset's row has the same effect."""
+"""Both twins are configured alike: fields, types, defaults and bounds, so a row of a table has the same effect."""
 
 from pathlib import Path
 
