@@ -28,6 +28,7 @@ COMMANDS = {
     "collect": ("shared.commands.collect", "make a dataset as D4RL's were made, with an agent trained here"),
     "check": ("port_checker.process", "check a JAX port of your own against the PyTorch twin"),
     "parity": ("port_checker.parity", "check a PyTorch and a JAX file of your own against each other"),
+    "mutants": ("port_checker.mutants", "plant small mistakes in a pair of your own: does anything notice?"),
     "new": ("port_checker.new", "start a pair of your own from one of ours"),
     "tables": ("benchmarks.report", "print the measured tables: speed, scores, and how alike the twins are"),
 }

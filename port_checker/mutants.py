@@ -1,0 +1,233 @@
+"""`corl-twins mutants my_torch.py my_jax.py`: whether small mistakes in your own files would be noticed."""
+
+import argparse
+import os
+import random
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from tqdm import tqdm
+
+from port_checker.parity import pair_of
+from shared.commands.common import Parser, at_least
+from shared.errors import InputError
+from shared.interrupts import ended_at_once
+
+with ended_at_once():
+    from parity_tests.engine.caches import forget
+    from parity_tests.engine.precision import both_in
+    from parity_tests.ladder.rungs import RUNGS, tolerance
+    from parity_tests.ladder.scene import Scene
+    from parity_tests.mutants.climbing import FIRST, ORDER
+    from parity_tests.mutants.operators import Mutant, mutants
+    from parity_tests.mutants.planting import PATIENCE, EndlessError, limited, planted
+    from parity_tests.mutants.twins import SIDES
+    from parity_tests.pair import Pair
+    from port_checker.check import told_change
+    from port_checker.explaining.changes import Change
+
+# Mutants after which compiled programs are dropped from memory
+ROUND = 100
+# A test command is stopped after so many times the seconds that it takes without a mutant, and some more.
+PATIENT, MORE = 10, 30
+# Folders of a project that its tests don't need
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "venv", "runs", "__pycache__", ".*_cache", "*.egg-info")
+
+# Whether a source, in place of the file's own, is noticed
+Notices = Callable[[str], bool]
+
+
+# ---- by the checks of `corl-twins parity` --------------------------------------------------------------------------
+
+
+def noticed_by_checks(pair: Pair, side: str) -> Notices:
+    """Runs the checks on one file's mutants against the other file, the cheap ones first, until one fails.
+
+    Raises:
+        InputError: The files don't agree without a mutant.
+    """
+    if failed := _failed(pair, pair.jax):
+        raise InputError(f"the files do not agree yet ({failed}): run `corl-twins parity` on them first")
+    made = 0
+
+    def notices(source: str) -> bool:
+        nonlocal made
+        made += 1
+        if made % ROUND == 0:
+            forget()
+        try:
+            twin = planted(f"a mutant of {pair.name}", source)
+        except Exception:
+            return True
+        changed = _with_torch(pair, twin) if side == "torch" else pair
+        try:
+            with limited(PATIENCE):
+                return bool(_failed(changed, twin if side == "jax" else pair.jax))
+        except EndlessError:
+            return True
+
+    return notices
+
+
+def _failed(pair: Pair, jax_twin: ModuleType) -> str:
+    """The first check that fails, or an empty string."""
+    with both_in("float64"):
+        for check in ORDER:
+            for variant in pair.variants:
+                try:
+                    found = RUNGS[check].climb(Scene.create(pair, jax_twin, variant, FIRST, RUNGS[check].warm))
+                except Exception:
+                    return check
+                if not all(value <= tolerance(pair, check, "float64") for value in found.values()):
+                    return check
+    return ""
+
+
+def _with_torch(pair: Pair, twin: ModuleType) -> Pair:
+    """The pair with another PyTorch file. What was found out about the right one stays."""
+    changed = object.__new__(type("Mutated", (type(pair),), {"torch": twin}))
+    vars(changed).update(vars(pair))
+    return changed
+
+
+# ---- by tests of one's own -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def noticed_by_tests(command: str, file: Path) -> Iterator[Notices]:
+    """Runs a command in a copy of the current folder, with the mutant in the file's place.
+
+    Raises:
+        InputError: The file lies elsewhere, the command cannot be run, or it fails without a mutant.
+    """
+    root = Path.cwd()
+    if not file.resolve().is_relative_to(root):
+        raise InputError(f"{file} is not below {root}: call this in your project's folder")
+    words = shlex.split(command)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / root.name
+        shutil.copytree(root, copy, ignore=LEFT_OUT)
+        place = copy / file.resolve().relative_to(root)
+
+        def passes(seconds: float | None) -> bool:
+            path = os.pathsep.join(filter(None, [str(copy), os.environ.get("PYTHONPATH")]))
+            # Python takes a file of the same second and size for the one that it has compiled.
+            variables = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+            done = subprocess.run(words, cwd=copy, env=variables, capture_output=True, timeout=seconds, check=False)
+            return done.returncode == 0
+
+        begun = time.monotonic()
+        try:
+            right = passes(None)
+        except OSError as error:
+            raise InputError(f"cannot run {words[0]} ({error.strerror}): give a command as you would type it") from None
+        if not right:
+            raise InputError(f"`{command}` fails without a mutant in a copy of {root}: mend it first")
+        patience = PATIENT * (time.monotonic() - begun) + MORE
+
+        def notices(source: str) -> bool:
+            place.write_text(source, encoding="utf-8")
+            try:
+                return not passes(patience)
+            except subprocess.TimeoutExpired:
+                return True
+
+        yield notices
+
+
+# ---- the command ---------------------------------------------------------------------------------------------------
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line; `--help` explains it.
+
+    Raises:
+        InputError: It cannot be used.
+    """
+    parser = Parser(
+        prog="corl-twins mutants",
+        description="Plants small mistakes, one at a time, in a PyTorch file and a JAX file of your own, and lists the "
+        "ones that nothing notices. Without --tests, they must be noticed by the checks of `corl-twins parity`. Your "
+        "files stay as they are; BOTH ARE EXECUTED. It exits with 0 when all mistakes are noticed, with 1 when some "
+        "are not, with 2 when a file cannot be used.",
+    )
+    parser.add_argument("torch", type=Path, metavar="TORCH_FILE", help="the PyTorch file")
+    parser.add_argument("jax", type=Path, metavar="JAX_FILE", help="the JAX file")
+    parser.add_argument("--side", choices=[*SIDES, "both"], default="both", help="whose mistakes (default: both)")
+    parser.add_argument("--sample", type=at_least(1), metavar="N", help="try N mistakes of each file, drawn at random")
+    parser.add_argument("--seed", type=int, help="seed of the sample (default: another each time)")
+    parser.add_argument(
+        "--tests", metavar="COMMAND", help='your own tests, such as "pytest tests"; they run in a copy of this folder'
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; returns its exit status: 1 if some mistakes are not noticed.
+
+    Raises:
+        InputError: The command line or a file cannot be used.
+    """
+    options = parse_arguments(arguments)
+    files = {"jax": options.jax, "torch": options.torch}
+    chosen = {side: files[side] for side in (SIDES if options.side == "both" else [options.side])}
+    seed = secrets.randbelow(10**6) if options.seed is None else options.seed
+    if options.sample:
+        print(f"a sample: --sample {options.sample} --seed {seed}")
+    tried = survived = 0
+    with warnings.catch_warnings():
+        # Mistakes lead to infinities, casts and steps in the wrong order.
+        warnings.simplefilter("ignore")
+        pair = pair_of(options.torch, options.jax) if options.tests is None else None
+        for side, file in chosen.items():
+            found = _mutants_of(file, side, options.sample, random.Random(seed))
+            tried += len(found)
+            if pair is not None:
+                survived += _tell_survivors(file, found, noticed_by_checks(pair, side))
+            else:
+                with noticed_by_tests(options.tests, file) as notices:
+                    survived += _tell_survivors(file, found, notices)
+    if survived:
+        print("Each of these shows a gap in what is checked, or computes the same as before.")
+    print(f"{tried} mistakes, {tried - survived} noticed, {survived} not")
+    return 1 if survived else 0
+
+
+def _mutants_of(file: Path, side: str, sample: int | None, draw: random.Random) -> list[Mutant]:
+    try:
+        every = mutants(file.read_text(encoding="utf-8"), SIDES[side])
+    except (OSError, UnicodeDecodeError, SyntaxError) as error:
+        raise InputError(f"cannot read {file} ({error}): give PyTorch's file, then JAX's") from None
+    if not every:
+        raise InputError(f"{file} has no function in which a mistake could be planted")
+    return every if sample is None else draw.sample(every, min(sample, len(every)))
+
+
+def _tell_survivors(file: Path, tried: Sequence[Mutant], notices: Notices) -> int:
+    """Prints each mistake that is not noticed as a change of lines; returns how many there are."""
+    source, survived = file.read_text(encoding="utf-8"), 0
+    with tqdm(tried, desc=file.name, unit="mistake", leave=False, disable=None) as bar:
+        for mutant in bar:
+            if not notices(mutant.applied(source)):
+                survived += 1
+                tqdm.write(told_change(_as_change(file, source, mutant)), file=sys.stdout)
+    return survived
+
+
+def _as_change(file: Path, source: str, mutant: Mutant) -> Change:
+    """The whole lines that a mutant changes, before and after."""
+    begin = source.rfind("\n", 0, mutant.start) + 1
+    end = source.find("\n", mutant.start + len(mutant.old))
+    old = source[begin : end if end >= 0 else len(source)]
+    new = old[: mutant.start - begin] + mutant.new + old[mutant.start - begin + len(mutant.old) :]
+    return Change(f"in `{mutant.function}`", f"{file.name}:{mutant.line}", old, new)
