@@ -1,1 +1,1 @@
-"""The ladder that holds each pair of twins together."""
+"""The parity ladder: the checks that every pair of twins has to pass."""

@@ -1,4 +1,4 @@
-"""Both twins are configured alike: the same fields, types and defaults, and the same effect of each dataset's row."""
+"""Both twins have the same settings, types and defaults, and each dataset's row has the same effect on both."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ ROWS = [
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_fields_are_equal(pair: Pair) -> None:
-    """Names, order, types, defaults and bounds."""
+    """Names, order, types, defaults and bounds are equal."""
     assert not unequal_settings(pair)
 
 

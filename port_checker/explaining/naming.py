@@ -135,7 +135,7 @@ def _elsewhere_too(
 
 
 def _alike(ours: Named | None, theirs: Named | None) -> bool:
-    """Whether two groups are the same, as far from the ladder's weights as rounding lets them be; what is none is."""
+    """Whether two groups are equal within the tolerance for other weights; missing or infinite ones count as equal."""
     mine, other = flat(ours), flat(theirs)
     if mine is None or other is None or not (np.isfinite(mine).all() and np.isfinite(other).all()):
         return True

@@ -22,7 +22,7 @@ class NotWrittenError(Exception):
 
 
 class Ground:
-    """What the check stands on, as it is before a file is run: a file that changes it decides its own verdict."""
+    """Records the modules that a check depends on before a file is run: a file that changes them fakes its verdict."""
 
     _PACKAGES = ("corl_jax", "corl_torch", "flax", "jax", "numpy", "optax", "parity_tests", "scipy", "shared", "torch")
     # Among other packages' many modules, only those whose functions the check calls most; torch replaces some of its
