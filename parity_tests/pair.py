@@ -234,7 +234,7 @@ class Pair:
         return {}
 
     def corner(self, trainer: Any) -> None:
-        """Moves numbers of a PyTorch twin, in place, to where a loss decides otherwise than after a few updates."""
+        """Moves numbers of a PyTorch twin, in place, to where a loss takes other branches than after warm-up."""
 
     def given(self, batch: Any, noise: Any) -> dict[str, Any]:
         """The inputs of losses by name, from an update's batch and noise; one minibatch if it takes several."""

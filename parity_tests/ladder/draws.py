@@ -103,7 +103,7 @@ def reuses_key(draw: Callable[[], Any]) -> bool:
 
 
 def shares_a_key(one: Callable[[], Any], other: Callable[[], Any]) -> bool:
-    """Whether two draws that split the same keys take numbers from one: what gives one its bits, the other uses too."""
+    """Whether two draws that split the same keys share one: one of them gets its bits, and the other uses it too."""
     (bits, uses), (other_bits, other_uses) = _keys_of(one), _keys_of(other)
     return bool(bits & other_uses or other_bits & uses)
 

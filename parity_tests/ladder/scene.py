@@ -143,7 +143,7 @@ class Scene:
         return replace(self, updates=self.updates + updates)
 
     def stretched(self, spread: float = SPREAD, corner: Callable[[Any], None] = lambda trainer: None) -> "Scene":
-        """The scene with networks that reach their bounds and values of both signs; `corner` moves further numbers."""
+        """The scene with networks that reach their bounds and give values of both signs; `corner` moves others."""
         rows = self.torch_batch(np.arange(min(DATASET_SIZE, len(self.dataset[0]))))
         outputs = self.pair.outputs
 

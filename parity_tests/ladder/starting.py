@@ -98,7 +98,7 @@ def _alike(ours: np.ndarray, theirs: np.ndarray) -> bool:
 
 
 def _as_wide(ours: np.ndarray, theirs: np.ndarray) -> bool:
-    """Whether two samples may have the same width: uniform ones by their ends, which is more precise."""
+    """Whether two samples may have the same width: by their ends if they are uniform, else by standard deviation."""
     kurtosis = np.mean((theirs - theirs.mean()) ** 4) / theirs.var() ** 2
     if kurtosis < UNIFORM:
         return abs(math.log(np.ptp(ours) / np.ptp(theirs))) <= ENDS / theirs.size
