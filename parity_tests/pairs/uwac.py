@@ -34,7 +34,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 
 
 def corner(trainer: Any) -> None:
-    """Moves directions away from the largest stretch; without spectral norm, enlarges values so that critics differ."""
+    """Moves directions away from the largest stretch; without spectral norm, scales values to make critics doubt."""
     generator = torch.Generator().manual_seed(0)
     for directions in (trainer.directions, trainer.target_directions):
         for vector in directions.parameters():

@@ -12,7 +12,7 @@ from parity_tests.pair import Facts, Loss, Pair, unlikelihood
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Every network's, and what few batches reach: the loss far beyond its clip, deviations beyond their bounds."""
+    """Every network's output, and cases that few batches reach: losses far beyond their clip, deviations too."""
     mean, std = twin.actor(batch.observations)
     q1, q2 = twin.critic(batch.observations, batch.actions)
     return {
