@@ -182,7 +182,7 @@ class Pair:
         return twin.take(dataset, indices)
 
     def prepared(self, twin: ModuleType) -> dict[str, Any]:
-        """What a twin precomputes from datasets or step numbers, by name; both twins must give the same."""
+        """The data that a twin precomputes from datasets or step numbers, by name; both twins must give the same."""
         return {}
 
     # ---- what an update draws and is told --------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class Derivation:
         return c.actor_bc_coef * max(c.min_decay_coef, left), 0.0
 
     def update(self, i: int, rows: tuple[np.ndarray, ...]) -> dict[str, Any]:
-        """One update on a batch (s, a, r, s', d, a', G); what it logs."""
+        """Makes one update on a batch (s, a, r, s', d, a', G); returns its log."""
         c = self.c
         normal = torch.randn(c.batch_size, ACTION_DIM).numpy()
         uniform = torch.empty(c.batch_size, ACTION_DIM).uniform_(-1, 1).numpy()
