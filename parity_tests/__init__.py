@@ -1,1 +1,1 @@
-"""The parity ladder: the checks that every pair of twins has to pass."""
+"""The ladder that holds each pair of twins together."""
