@@ -79,7 +79,7 @@ def expected(found: dict[str, Any]) -> float:
 
 
 def main() -> None:
-    """Prints a line for each algorithm; exits with 1 if one lost more than the tolerance, with 2 if none can tell."""
+    """Prints a line per algorithm; exits with 1 if one lost more than the tolerance, with 2 if none was measured."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("algorithm", nargs="?", choices=UPDATES, help="one of them (default: all)")
     chosen = parser.parse_args().algorithm
