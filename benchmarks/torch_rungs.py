@@ -56,8 +56,7 @@ def compiled_loop(subject: Subject) -> Loop:
     """The same loop with `torch.compile`'s code for each loss, forward and backward, and for each step of Adam.
 
     The update as a whole is not compiled: IQL and CQL compute several losses before they step, which `torch.compile`
-    cannot
-    take apart.
+    cannot take apart.
     """
     made = loop(subject)
     for loss in subject.pair.losses:

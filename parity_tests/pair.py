@@ -87,8 +87,8 @@ class Pair:
         losses: Each loss by its function's name.
         variants: Named sets of settings for the ladder, one of them `default`.
         settings: Settings for purposes that the defaults do not suit. These are a short `run`, an update of `full
-            size`, a
-            `timed` one, the program whose operations are `counted`, and updates `on device` alone, for CUDA graphs.
+            size`, a `timed` one, the program whose operations are `counted`, and updates `on device` alone, for CUDA
+            graphs.
         tolerances: By precision and rung, if this pair cannot meet the ladder's own; `recording` is for CUDA graphs.
         facts: Facts for the checks without a reference.
     """

@@ -14,8 +14,7 @@ def forget() -> None:
     """Empties all caches in these packages, and drops every compiled program.
 
     Cached results keep hundreds of megabytes alive, and a few thousand programs exhaust the memory maps that Linux
-    grants a
-    process.
+    grants a process.
     """
     for cached in gc.get_objects():
         if type(cached) is _lru_cache_wrapper and cached.__module__.partition(".")[0] in _ROOMS:

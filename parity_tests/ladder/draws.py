@@ -190,8 +190,7 @@ def spread(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     """Compares two samples: zeros if they may have one distribution, by a Kolmogorov-Smirnov test, mean and variance.
 
     That test is insensitive to the tails, which contribute much of the variance. If the samples differ, the result is 1
-    and
-    the deviations of mean and standard deviation, in units of PyTorch's standard deviation.
+    and the deviations of mean and standard deviation, in units of PyTorch's standard deviation.
     """
     points = np.concatenate([ours, theirs])
     below = [np.searchsorted(np.sort(sample), points, side="right") / len(sample) for sample in (ours, theirs)]

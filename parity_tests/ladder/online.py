@@ -46,8 +46,7 @@ def online(scene: Scene) -> Errors:
     """Compares a few calls of the program that a run calls for each step in the environment with its parts.
 
     The ring must contain the same rows on both sides. Stored rows can be drawn at once. The action depends on the
-    weights
-    after the update.
+    weights after the update.
     """
     given, key, single = scene.state(), jax.random.key(1), replace(scene, engine=interpreted)
     columns, rows, apart = torch_side_columns(scene), len(scene.dataset[0]), scene.pair.two_buffers

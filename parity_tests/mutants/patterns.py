@@ -2,8 +2,7 @@
 
 A pattern is an expression or a few statements. In it, a name that begins with an underscore stands for any expression,
 which must be the same wherever the name occurs. Therefore variables may be renamed and lines broken differently. A
-single
-`_` stands for anything.
+single `_` stands for anything.
 """
 
 import ast

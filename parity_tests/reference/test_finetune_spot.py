@@ -195,8 +195,7 @@ def three_phases(
     """The logs of each side in all three phases, and both final states.
 
     The policy's last layer and the code's deviations are stretched. `earlier` is the number of updates made in an
-    earlier
-    run.
+    earlier run.
     """
     config = spot.TrainConfig(device="cpu", **PHASES | settings)
     torch.manual_seed(7)

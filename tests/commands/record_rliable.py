@@ -1,7 +1,7 @@
 """Records rliable's statistics of three made-up sets of scores: `python tests/commands/record_rliable.py`.
 
-It writes `data/rliable.json`, which `test_statistics.py` compares our statistics with. Only this script needs
-`pip install rliable 'pandas<3'`.
+It writes `data/rliable.json`, which `test_statistics.py` compares our statistics with. Only this script needs `pip
+install rliable 'pandas<3'`.
 """
 
 import json

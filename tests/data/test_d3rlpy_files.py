@@ -128,7 +128,7 @@ def test_an_older_file_has_terminals_alone(tmp_path: Path) -> None:
 
 
 def test_transitions_stay_within_their_episode(tmp_path: Path) -> None:
-    """Of the episode of one step, which no time limit ended in a terminal state, nothing is left."""
+    """The one-step episode, which no time limit ended in a terminal state, contributes no row."""
     found = transitions.extract_transitions(d3rlpy_files.read(written(tmp_path, version_21())))
     np.testing.assert_array_equal(found.observations, ROWS["observations"][[0, 1, 2, 3, 5, 6]])
     np.testing.assert_array_equal(found.next_observations[[0, 1, 2, 4, 5]], ROWS["observations"][[1, 2, 3, 6, 7]])
@@ -139,7 +139,7 @@ IMAGES = np.arange(8 * 16, dtype=np.uint8).reshape(8, 1, 4, 4)
 
 
 def test_images_are_read(tmp_path: Path) -> None:
-    """Of every version, episode after episode."""
+    """For every version, episode by episode."""
     contents = [
         version_21(**{f"observations_{n}": part for n, part in enumerate(np.split(IMAGES, LAST[:-1] + 1))}),
         version_20(observations=IMAGES.reshape(2, 4, 1, 4, 4)),

@@ -1,14 +1,14 @@
-"""What is made from code, results and other pages is as it would be made today."""
+"""Files made from code, results and other pages are up to date."""
 
 import pytest
 
 import derived
 
 
-# `tests/lessons/test_measured.py` looks at the lessons, where they are measured for other tests too.
+# `tests/lessons/test_measured.py` checks the lessons, since it measures them for other tests too.
 @pytest.mark.parametrize(
     "kind", [kind for kind in derived.KINDS if kind is not derived.lessons], ids=lambda kind: kind.__name__
 )
 def test_nothing_is_stale(kind: derived.Kind) -> None:
-    """What was changed by hand, or made from what has changed since."""
+    """Neither changed by hand, nor made from something that has changed since."""
     assert derived.named(kind) == "", "run `make derived`, and commit what it writes"
