@@ -110,7 +110,7 @@ def test_mazes_leave_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", REPLAYED)
 def test_mazes_step_as_recorded(name: str) -> None:
-    """docs/guides/environments.md gives the differences; maze2d hits walls, and exceeds the speed limit."""
+    """docs/guides/environments.md gives the differences; maze2d hits walls, and reaches its maximum speed."""
     with np.load(RECORDED) as file:
         observation, reward, ends_differ = replay(file, name)
     assert observation.max() <= 1e-6

@@ -1,4 +1,4 @@
-"""`corl-twins parity`: a pair without an adapter is described by its names, and its mistakes are found and mended."""
+"""`corl-twins parity`: the names of a pair without an adapter describe it, and its mistakes are found and fixed."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ Files = tuple[Path, Path]
 
 @pytest.fixture
 def files(tmp_path: Path) -> Callable[..., Files]:
-    """Copies of TD3+BC's files, with some of the text of either replaced; each old text must be there."""
+    """Copies of TD3+BC's files with some of their text replaced; each old text must be there."""
 
     def write(jax: Sequence[tuple[str, str]] = (), torch: Sequence[tuple[str, str]] = ()) -> Files:
         paths = []
@@ -39,7 +39,7 @@ def files(tmp_path: Path) -> Callable[..., Files]:
 
 @pytest.mark.parametrize("name", sorted(PAIRS.keys() - {"model_based/dynamics", "finetune/rlpd"}))
 def test_losses_are_told_by_their_names(name: str) -> None:
-    """As each adapter says; the two others take their inputs from a batch, or from noise, of another form."""
+    """As in each adapter; the two others take their inputs from another form of batch or noise."""
     pair = PAIRS[name]
     found = {name: (loss.of, loss.inputs) for name, loss in own_pair(pair.torch, pair.jax, name).losses.items()}
     assert found == {name: (tuple(loss.of), tuple(loss.inputs)) for name, loss in pair.losses.items()}
@@ -75,7 +75,7 @@ def test_a_line_is_asked_for(name: str, line: str) -> None:
 
 
 def test_a_line_in_the_file_is_followed(tmp_path: Path) -> None:
-    """In place of what its names tell."""
+    """It overrides what the names say."""
     line = 'update_statics = lambda config, step: {"copies": (step - 1) % config.target_update_period == 0}'
     source = path_of("jax", "crr").read_text().replace("# ---- config", f"{line}\n# ---- config")
     (tmp_path / "my_crr.py").write_text(source)
