@@ -227,7 +227,7 @@ def test_dropout_masks_are_alike() -> None:
 
 
 def test_weights_start_alike() -> None:
-    """Every parameter has the deviation of PyTorch's, which CORL uses; biases are 0, norms 1."""
+    """Every parameter has the deviation of the PyTorch twin's initial weights; biases are 0, norms 1."""
     settings = SMALL | {"embedding_dim": 64, "episode_len": 500}
     torch.manual_seed(0)
     reference = dt.create_trainer(dt.TrainConfig(**settings, device="cpu"), 11, 3, 1.0).model
