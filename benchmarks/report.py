@@ -233,7 +233,7 @@ def compared(_: str | None) -> str:
 
 
 def forms(name: str | None) -> str:
-    """Default runs beside runs with other settings, of the algorithms that were run so, or of one."""
+    """Default runs next to runs with other settings, for all algorithms that have such runs, or for one."""
     others = [json.loads(path.read_text()) for path in files("forms")]
     named = {summary["algorithm"] for summary in others} & ({name} if name else set(PAIRS))
     defaults = [json.loads(path.read_text()) for path in files("seeds")]

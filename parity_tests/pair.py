@@ -110,7 +110,7 @@ class Pair:
     corners: ClassVar[Sequence[str]] = ()
     # The metric with the score of an evaluation
     metric: ClassVar[str] = "return_mean"
-    # The number of rows besides the dataset's that indices may choose, numbered after the dataset's rows
+    # The number of further rows that indices may choose, numbered after the dataset's rows
     further_rows: ClassVar[int] = 0
     # Functions that draw NumPy arrays for a dataset's rows before the first update, with their further arguments
     drawn_once: ClassVar[Mapping[str, tuple]] = {}

@@ -28,7 +28,7 @@ class Tune(gymnasium.Env):
         self._middle, self._half = (high + low) / 2, (high - low) / 2
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        """The first noise."""
+        """Returns the first noise."""
         super().reset(seed=seed)
         return self.np_random.normal(size=3).astype(np.float32), {}
 

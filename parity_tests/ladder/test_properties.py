@@ -256,7 +256,7 @@ def test_pytorch_applies_the_same_rates(name: str) -> None:
     np.testing.assert_allclose(rates, [expected[name](step) for step in range(25)], rtol=1e-9, atol=1e-15)
 
 
-# ---- what the ladder cannot see ------------------------------------------------------------------------------------
+# ---- mistakes that the ladder cannot see ---------------------------------------------------------------------------
 
 
 def test_returns_are_what_the_transformer_is_asked_for() -> None:

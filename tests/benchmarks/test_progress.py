@@ -1,4 +1,4 @@
-"""What `pytest --benchmark-only` times, its progress lines, and the file that it writes."""
+"""`pytest --benchmark-only`: the blocks that it times, its progress lines, and the file that it writes."""
 
 import json
 import os

@@ -114,7 +114,7 @@ def of_its_own(name: str) -> bool:
 
 @pytest.mark.parametrize("name", [name for name in PAIRS if name not in torch_rungs.NOT_COMPILED and of_its_own(name)])
 def test_what_is_compiled_is_the_update(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `torch.compile` captures for every kind of update: losses, backward passes and steps of Adam.
+    """`torch.compile` captures losses, backward passes and steps of Adam for every kind of update.
 
     The captured operations run one by one here, because generating code for all of them would take minutes. In single
     precision compiled Adam rounds 1 - beta^t, which changes a step by 7e-6.

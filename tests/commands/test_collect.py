@@ -218,7 +218,7 @@ def test_the_bundled_sets_are_small_and_have_enough_rows() -> None:
 
 
 def test_the_first_bundled_set_is_what_every_published_result_rests_on() -> None:
-    """Byte for byte."""
+    """Byte for byte equal."""
     digest = hashlib.sha256(BUNDLED["mini/hopper-medium-expert"].read_bytes()).hexdigest()
     assert digest == "63c6c652f8c4e7c999da2eeaa0aa9d99ffafe42188e9a20c284bdde6ad61de62"
 
@@ -308,7 +308,7 @@ def test_minaris_set_holds_the_same_rows(folder: Path, tmp_path: Path, monkeypat
 
 @pytest.mark.thorough
 def test_either_twin_trains(tmp_path: Path) -> None:
-    """PyTorch's too, as its file says."""
+    """A file of PyTorch's twin says so."""
     short = [*TINY[:1], "400", *TINY[2:], "--size", "30", "--framework", "torch"]
     output = tmp_path / "a.hdf5"
     assert ended(main, ["hopper-expert", *short, "--work_dir", str(tmp_path / "w"), "--output", str(output)]) == 0
@@ -317,7 +317,7 @@ def test_either_twin_trains(tmp_path: Path) -> None:
         assert "--framework torch" in file.attrs["command"]
 
 
-# ---- going on ------------------------------------------------------------------------------------------------------
+# ---- resuming ------------------------------------------------------------------------------------------------------
 
 
 class Killed(Exception):

@@ -60,7 +60,7 @@ def test_scores_are_between_random_play_and_the_expert(
 
 
 def test_a_random_set_of_finite_actions_is_of_uniform_ones(tmp_path: Path) -> None:
-    """And it needs no training."""
+    """It needs no training."""
     output = tmp_path / "random.hdf5"
     places = ["--work_dir", str(tmp_path / "w"), "--output", str(output)]
     assert ended(main, ["Acrobot-v1-random", "--size", "900", *places]) == 0

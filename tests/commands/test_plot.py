@@ -147,7 +147,7 @@ def test_the_command_draws_and_tells(runs: Path, tmp_path: Path, capsys: pytest.
 
 
 def test_a_band_is_drawn_where_there_are_seeds(tmp_path: Path) -> None:
-    """And only there."""
+    """A single seed has none."""
     sizes = []
     for seeds in (1, 3):
         for seed in range(seeds):

@@ -173,7 +173,7 @@ def test_only_what_a_sweep_planned_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_seed_counts_once(tmp_path: Path) -> None:
-    """Of three runs of a seed, the finished one that wrote last; the others are listed with it."""
+    """The finished run that wrote last counts; the seed's other runs are listed with it."""
     for place in ("a", "b", "c"):
         write_run(tmp_path / place, "IQL", MEDIUM, "jax", 0, 50.0, finished=place != "c")
     write_run(tmp_path / "a", "IQL", MEDIUM, "jax", 1, 60.0)

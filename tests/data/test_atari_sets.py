@@ -251,7 +251,7 @@ def test_a_careful_reader(write: Write, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_found(mistake: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the same comparison."""
+    """The comparison above fails with each of them."""
     broken(*MISTAKES[mistake], monkeypatch)
     with pytest.raises((AssertionError, ValueError, MemoryError, pytest.fail.Exception)):
         assert_careful(write, tmp_path)

@@ -137,7 +137,7 @@ def test_published_names_keep_corls_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(best.modified(extract_transitions(raw), "", of_transitions(raw)).rewards) != len(pieces)
 
 
-# ---- what looks wrong ----------------------------------------------------------------------------------------------
+# ---- suspicious files ----------------------------------------------------------------------------------------------
 
 
 def said(raw: dict[str, np.ndarray], limit: int | None = None) -> list[str]:

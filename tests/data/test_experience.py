@@ -69,7 +69,7 @@ def test_rows_follow_from_one_another() -> None:
 
 
 def test_an_episode_follows_from_its_seeds_alone() -> None:
-    """Whatever came before it."""
+    """Whatever happened before it."""
     first, other = lived(20, 1, 100), lived(7, 2, 0)
     other.begin(1, 100)
     rng = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def test_an_episode_follows_from_its_seeds_alone() -> None:
 
 
 def test_what_is_cut_is_a_timeout_but_for_a_fall() -> None:
-    """Every other row is not."""
+    """No other row is a timeout."""
     for steps in range(1, 40):
         experience = lived(steps, 0, 0)
         before = experience.rows().timeouts.copy()
@@ -196,7 +196,7 @@ def test_rows_are_stored_where_they_belong(side: str) -> None:
 
 
 def twin_of(side: str) -> ModuleType:
-    """SAC's file."""
+    """The twin's module of SAC."""
     return load_twin(side, "sac")
 
 

@@ -44,7 +44,7 @@ def test_whole_numbers_stay_whole_up_to_the_batch(write_hdf5: WriteHDF5, dtype: 
 
 
 def test_rows_are_overwritten_with_whole_numbers(write_hdf5: WriteHDF5) -> None:
-    """On both devices."""
+    """In both frameworks."""
     dataset = transitions.extract_transitions(sources.read(str(write_hdf5(**OF_CARTPOLE))).raw)
     row = type(dataset)(*(column[:1] for column in dataset))._replace(actions=np.array([7]))
     ours = torch_data.store(torch_data.to_device(dataset, torch.device("cpu")), row, 2)

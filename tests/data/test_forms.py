@@ -158,7 +158,7 @@ def test_actions_that_led_to_a_rows_observation(tmp_path: Path) -> None:
     check(forms.read(tmp_path), following=True)
 
 
-# ---- what is refused -----------------------------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------------------------
 
 
 class Harmful:

@@ -61,7 +61,7 @@ def columns(draw: Callable, number: int) -> dict[str, np.ndarray]:
 
 @st.composite
 def files(draw: Callable) -> dict[str, np.ndarray]:
-    """The arrays of a file."""
+    """The arrays of a file with any number of rows."""
     return columns(draw, draw(rows))
 
 

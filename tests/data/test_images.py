@@ -112,7 +112,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_found(mistake: str) -> None:
-    """By the same comparison."""
+    """The comparison above fails with each of them."""
     old, new = MISTAKES[mistake]
     source = Path(images.__file__).read_text()
     assert source.count(old) == 1
@@ -145,7 +145,7 @@ class Shows(gymnasium.Env):
         self._rows = iter(rows)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        """The next row."""
+        """Returns the next row."""
         return next(self._rows), {}
 
 

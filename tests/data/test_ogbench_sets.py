@@ -350,7 +350,7 @@ def test_a_right_reader(files: Path) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_found(mistake: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the same comparison."""
+    """The comparison above fails with each of them."""
     old, new = MISTAKES[mistake]
     text = Path(str(ogbench_sets.__file__)).read_text()
     assert text.count(old) == 1

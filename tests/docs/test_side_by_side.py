@@ -194,7 +194,7 @@ def test_a_note_that_has_lost_its_code_is_named(change: tuple[str, str], message
     ],
 )
 def test_names_comments_and_order_need_no_note(change: tuple[str, str]) -> None:
-    """Notes explain only differences between the frameworks."""
+    """A note explains only a difference between the frameworks."""
     head = "import torch\n# ---- losses and update ----\nclass Algorithm:\n    def loss(self):\n"
     torch = f"{head}        first = 1\n        second = 2\n        return torch.add(first, second)\n"
     assert torch.replace(*change) != torch

@@ -150,7 +150,7 @@ def test_what_a_policy_samples_depends_on_seed_episode_and_step_only() -> None:
 
 
 def test_observations_are_normalised_in_float64_and_then_rounded() -> None:
-    """As CORL does it."""
+    """As in CORL."""
     policy = Network()
     evaluate(policy, episodes=1)
     observation, _ = make_env(HOPPER).reset(seed=int(np.random.SeedSequence(SEED).generate_state(1)[0]))

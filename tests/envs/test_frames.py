@@ -33,12 +33,12 @@ class Frames(gymnasium.Env):
         self._frames = np.random.default_rng(0).integers(0, 2 if dtype is np.bool_ else 256, (5, *shape)).astype(dtype)
 
     def reset(self, **_: Any) -> tuple:
-        """The first frame."""
+        """Returns the first frame."""
         self._steps = 0
         return self._frames[0], {}
 
     def step(self, action: Any) -> tuple:
-        """The next frame."""
+        """Returns the next frame."""
         self._steps += 1
         return self._frames[self._steps], 1.0, self._steps == 4, False, {}
 
@@ -99,7 +99,7 @@ def test_a_policy_sees_the_last_frames(kind: tuple[str, np.ndarray], frame_stack
 
 
 def test_steps_are_kept_in_files(kind: tuple[str, np.ndarray], tmp_path: Path) -> None:
-    """As bytes."""
+    """The files store them as bytes."""
     env_id, frames = kind
     experience = Experience(env_id, 4)
     experience.begin(0)

@@ -163,7 +163,7 @@ def test_a_broken_mujoco_py_is_answered_in_one_line(stubs: list[str], monkeypatc
 
 
 def test_every_dataset_of_d4rls_is_registered() -> None:
-    """And every family has its module."""
+    """Every family has its module."""
     assert len(genuine.DATASETS) == 136
     assert {name.partition("-")[0] for name in genuine.DATASETS.values()} == set(genuine._MODULE_OF)
     assert all(env_id in gymnasium.registry for env_id in genuine.DATASETS)

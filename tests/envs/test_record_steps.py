@@ -1,4 +1,4 @@
-"""The script that records steps for `test_envs.py`, with our own environments in place of D4RL's."""
+"""The script that records steps for `test_physics.py`, run with our own environments instead of D4RL's."""
 
 import subprocess
 import sys

@@ -318,5 +318,5 @@ def test_stock_mazes_fail_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_they_are_registered_with_gymnasium() -> None:
-    """So that `gymnasium.make` makes them too."""
+    """`gymnasium.make` makes them too."""
     assert gymnasium.make("robotics/maze2d-umaze").observation_space.shape == (4,)

@@ -82,7 +82,7 @@ class Stub(gymnasium.Env):
     given: list[object]
 
     def reset(self, **_: object) -> tuple:
-        """The start."""
+        """Returns the start."""
         self.given = []
         return np.zeros(2, np.float32), {}
 

@@ -172,7 +172,7 @@ SPOILT: dict[Callable[[dict[str, Any]], None], str] = {
 def test_what_does_not_fit_is_refused_in_one_line(
     spoil: Callable[[dict[str, Any]], None], message: str, tmp_path: Path
 ) -> None:
-    """And nothing of it is loaded."""
+    """No part of it is loaded."""
     trainer, model = trainer_of(), model_of(trainer_of())
     before = [parameter.clone() for parameter in trainer.critic.parameters()]
     spoil(model)

@@ -346,7 +346,7 @@ CROP_MISTAKES = {
 
 @pytest.mark.parametrize("mistake", CROP_MISTAKES)
 def test_mistakes_in_crops_are_found(mistake: str) -> None:
-    """By the same comparison."""
+    """The comparison above fails with each of them."""
     old, new = CROP_MISTAKES[mistake]
     found = changed(old, new).crop(jnp.asarray(images("minatar")), jnp.asarray(OFFSETS), 2)
     assert not np.array_equal(found, derived_crops())

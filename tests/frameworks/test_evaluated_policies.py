@@ -94,7 +94,7 @@ def test_a_policy_that_samples_draws_once_for_each_row(tmp_path: Path) -> None:
 
 
 def test_values_do_not_depend_on_how_many_rows_are_valued_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And neither do the policy's actions."""
+    """Neither do the policy's actions."""
     monkeypatch.setattr("shared.runs.valuation._ROWS", 1000)
     monkeypatch.setattr("shared.frameworks.saved_run._ROWS", 1000)
     few = load_evaluation_task(config())

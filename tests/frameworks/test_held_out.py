@@ -58,7 +58,7 @@ def test_it_is_the_density_that_the_algorithm_uses(name: str) -> None:
     assert likely["log_likelihood"] == pytest.approx(float(log_prob.mean()), abs=2e-3)
 
 
-# ---- values that are known -----------------------------------------------------------------------------------------
+# ---- known values --------------------------------------------------------------------------------------------------
 
 
 def test_a_constant_critic_has_its_constant_for_a_mean_value() -> None:

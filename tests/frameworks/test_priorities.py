@@ -61,7 +61,7 @@ def test_a_place_without_priority_is_never_found(side: str, priorities: list[flo
 @settings(max_examples=60, deadline=None)
 @given(priorities=PLACES, uniform=NUMBERS)
 def test_both_frameworks_find_the_same(priorities: list[float], uniform: list[float]) -> None:
-    """And their sums are bitwise equal."""
+    """Their sums are bitwise equal."""
     values, numbers = np.asarray(priorities, np.float32), np.asarray(uniform, np.float32)
     ours, theirs = jax_tree(values), torch_tree(values)
     np.testing.assert_array_equal(ours, theirs)

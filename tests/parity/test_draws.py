@@ -108,7 +108,7 @@ def test_masks_may_be_drawn_at_once(tmp_path: Path) -> None:
 
 
 def test_the_transformers_masks_may_be_drawn_at_once(tmp_path: Path) -> None:
-    """Those of every layer."""
+    """The masks of every layer."""
     source = """
 from corl_jax.dt import Noise, draw_dropout, draw_noise as draw
 
@@ -210,7 +210,7 @@ def draw_noise(key, step, config, dataset_size, action_dim):
     assert wrong(port_of(tmp_path, source, "cql")) == {"noise.next": ["ties"]}
 
 
-# ---- what cannot be used -------------------------------------------------------------------------------------------
+# ---- unusable input ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def files(tmp_path: Path) -> Callable[..., Files]:
     return write
 
 
-# ---- what the names tell -------------------------------------------------------------------------------------------
+# ---- facts from the names ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", sorted(PAIRS.keys() - {"model_based/dynamics", "finetune/rlpd"}))
@@ -96,7 +96,7 @@ def test_settings_are_moved_within_their_bounds() -> None:
     }
 
 
-# ---- what cannot be used -------------------------------------------------------------------------------------------
+# ---- unusable input ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

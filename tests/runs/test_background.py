@@ -133,7 +133,7 @@ def test_a_policy_answers_alike_in_every_thread() -> None:
     assert (made.devices(), made.dtype) == ({LAST}, jnp.float64)
 
 
-# ---- what happens meanwhile ----------------------------------------------------------------------------------------
+# ---- events during an evaluation -----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -281,7 +281,7 @@ def test_metrics_that_somebody_shortened_are_refused(tmp_path: Path) -> None:
         train("torch", "td3_bc", tmp_path, resume=str(run))
 
 
-# ---- what is not finite --------------------------------------------------------------------------------------------
+# ---- losses and states that are not finite -------------------------------------------------------------------------
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(

@@ -38,7 +38,7 @@ class Config:
     log_freq: int | None = None
 
 
-# ---- intervals and what is told ------------------------------------------------------------------------------------
+# ---- intervals and records -----------------------------------------------------------------------------------------
 
 
 def test_an_interval_ends_at_the_switch() -> None:

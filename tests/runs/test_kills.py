@@ -34,7 +34,7 @@ Start = Callable[[Path], subprocess.Popen]
 
 @pytest.fixture(params=["torch", "jax"])
 def side(request: pytest.FixtureRequest) -> str:
-    """Each framework."""
+    """The framework."""
     return request.param
 
 

@@ -71,7 +71,7 @@ def test_a_run_that_is_finished_meanwhile_is_not_begun_again(tmp_path: Path, mon
         train("torch", "td3_bc", tmp_path, resume=str(run))
 
 
-# ---- what others left ----------------------------------------------------------------------------------------------
+# ---- leftovers of others -------------------------------------------------------------------------------------------
 
 
 def nested(run: Path) -> None:

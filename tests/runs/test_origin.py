@@ -1,4 +1,4 @@
-"""What a run inherits from the checkpoint that it starts with, and its messages about that."""
+"""The parts of a checkpoint that a run inherits if it starts with it, and its messages about them."""
 
 import dataclasses
 from pathlib import Path

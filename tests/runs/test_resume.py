@@ -190,7 +190,7 @@ def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> N
     assert content["total_it"] == (11 if name == "online/dqn" else 12)
 
 
-# ---- where a run goes on -------------------------------------------------------------------------------------------
+# ---- resuming ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -345,7 +345,7 @@ def test_the_folder_alone_names_the_settings(unfinished: Path) -> None:
     assert parse(cls, "td3_bc", ["--resume", "auto"]).max_timesteps != wanted.max_timesteps
 
 
-# ---- what is kept --------------------------------------------------------------------------------------------------
+# ---- kept checkpoints ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("side", SIDES)

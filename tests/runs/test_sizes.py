@@ -196,7 +196,7 @@ def test_a_run_says_what_to_lower_and_what_is_saved(
 
 @pytest.mark.parametrize(("number", "saved"), [(1, "nothing was saved yet"), (2, "each seed keeps its checkpoints")])
 def test_outside_of_a_run_too(number: int, saved: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """For example while networks are created."""
+    """For example while networks are being created."""
 
     def train(settings: Any) -> None:
         raise MemoryError

@@ -128,7 +128,7 @@ def test_states_are_scaled_in_place_of_normalised(write_hdf5: WriteHDF5, load: C
 def test_actions_are_scaled_and_the_evaluator_takes_scaled_ones(
     write_hdf5: WriteHDF5, load: Callable[..., Task]
 ) -> None:
-    """Those of next states too. Without a scaler, actions of an environment from -1 to 1 are unchanged."""
+    """Actions of next states are scaled too. Without a scaler, actions from -1 to 1 are unchanged."""
     path = write_hdf5()
     raw = transitions.read_hdf5(path)
     config = Scaled(env=str(path), action_scaler="min_max")
@@ -174,7 +174,7 @@ class Discounted(Scaled):
 
 
 def test_transitions_of_several_steps(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
-    """Of scaled rewards; their states are scaled like any others."""
+    """They sum scaled rewards; their states are scaled like any others."""
     path = write_hdf5()
     loaded = load(Discounted(env=str(path), n_steps=3, reward_scaler="multiply", reward_multiplier=2.0))
     expected = extract_n_steps(transitions.read_hdf5(path), n_steps=3, discount=0.9)

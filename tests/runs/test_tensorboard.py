@@ -89,7 +89,7 @@ def test_tensorboard_has_the_settings_and_the_curve(wanted: Config) -> None:
 
 @pytest.mark.usefixtures("in_haste")
 def test_a_run_that_goes_on_voids_what_comes_again(tmp_path: Path) -> None:
-    """Of the rows after the last checkpoint only the rewritten ones are shown."""
+    """Only the rewritten ones are shown of the rows after the last checkpoint."""
     with evaluation_fails(2), pytest.raises(ZeroDivisionError):
         train("torch", "td3_bc", tmp_path, tensorboard=True)
     folder = only_run(tmp_path)

@@ -63,7 +63,7 @@ def config(dataset: str, **settings: Any) -> Any:
     return twin.TrainConfig(**{"env": dataset, "eval_env": "none"} | settings)
 
 
-# ---- what is held out ----------------------------------------------------------------------------------------------
+# ---- held-out episodes ---------------------------------------------------------------------------------------------
 
 
 def test_whole_episodes_are_held_out_and_not_learnt_from(logged: str) -> None:
@@ -100,7 +100,7 @@ def test_one_episode_cannot_be_spared(tmp_path: Path, capsys: pytest.CaptureFixt
         load_task(config(path, validation_share=0.2))
 
 
-# ---- what is measured ----------------------------------------------------------------------------------------------
+# ---- measurements --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scaler", ["none", "min_max"])

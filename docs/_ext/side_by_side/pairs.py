@@ -100,7 +100,7 @@ class Checkout(NamedTuple):
         return Pair(name, self.title(name), sections, _placed(tuple(self.notes()), name, *texts))
 
 
-# ---- what several pages show is made once ----------------------------------------------------------------------------
+# ---- content shared by several pages ---------------------------------------------------------------------------------
 
 
 @cache
