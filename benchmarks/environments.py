@@ -42,7 +42,7 @@ def replay(file: Any, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each step (N,): the largest error of an observation entry, the reward's error, and whether ends differ."""
     env: Any = make_env(env_of(name))
     env.reset(seed=0)
-    while isinstance(env, TimeLimit | OrderEnforcing):  # These wrappers would end what is no episode
+    while isinstance(env, TimeLimit | OrderEnforcing):  # These wrappers would end the replay as if it were an episode
         env = env.env
     places = [f"{name}_{key}" for key in ("qpos", "qvel", "goal") if f"{name}_{key}" in file.files]
     states = zip(*(file[place] for place in places), strict=True)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.lookups`: what it costs to look for a twin's file, and what that did to ratios over PyTorch.
+"""`python -m benchmarks.lookups`: the cost of looking for a twin's file, and its effect on ratios over PyTorch.
 
 The timed PyTorch loops did so at every update from 2026-11-22 to 2026-11-29. The rates of the default code come from
 this machine's `shipped-<machine>.json`; the rates with the look-up follow from its time.

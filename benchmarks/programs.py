@@ -1,8 +1,7 @@
-"""`python -m benchmarks.programs`: what XLA makes of an interval of updates, as counts that no clock disturbs.
+"""`python -m benchmarks.programs`: XLA's program for an interval of updates, as counts that no clock disturbs.
 
 Each operation is a separate request to the device: a fusion of elementwise work, a matrix product, a copy. On a GPU
-each
-one is a kernel launch; a small network's speed depends on their number more than on their size.
+each one is a kernel launch; a small network's speed depends on their number more than on their size.
 """
 
 import argparse

@@ -63,14 +63,14 @@ GROWN = {
 
 
 def measured(summary: dict[str, Any]) -> str:
-    """Where and how a results file was made."""
+    """Describes where and how a results file was made."""
     machine = summary["hardware"]
     device = (machine["gpus"] or [machine["cpu"]])[0]
     return f"`{summary['command']}` on {device}, {machine['cores']} cores, {summary['date']}"
 
 
 def benchmarked(summary: dict[str, Any]) -> str:
-    """Where and how updates were timed, with versions and load."""
+    """Describes where and how updates were timed, with versions and load."""
     versions, load = summary["versions"], summary["load_before"]
     return f"{measured(summary)}; torch {versions['torch']}, jax {versions['jax']}, load {load:.1f} before"
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.tricks`: what each trick is worth, taken away from what ships or added to it.
+"""`python -m benchmarks.tricks`: the gain from each trick, removed from the default code or added to it.
 
 The tricks are in `benchmarks/changes.py`. The two programs take turns, each in its own process, and blocks disturbed by
 other jobs do not count.

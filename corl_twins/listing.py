@@ -15,7 +15,7 @@ class Algorithm:
         family: Its kind, such as `Policy constraint`.
         use: When to choose it, in a sentence.
         paper: Authors and year.
-        url: Where to read the paper.
+        url: The paper's address.
     """
 
     name: str

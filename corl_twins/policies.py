@@ -164,7 +164,7 @@ def evaluate(
     Episode k begins in a state that depends on `seed` and k only, so policies are compared from the same states.
 
     Args:
-        policy: What `load_policy` returns, or any function from observations (episodes, S) to actions (episodes, A).
+        policy: The result of `load_policy`, or any function from observations (episodes, S) to actions (episodes, A).
             Observations are float32, as the environment gives them. Finite actions are whole numbers (episodes,),
             counted from 0. A row of an episode that has ended has no effect.
         env: A Gymnasium environment's name, or a dataset as in `train`, whose environment is then used. None means the

@@ -70,7 +70,7 @@ class Run:
         """All logged metrics, by name: one entry for each logged step, NaN if a step did not log that name.
 
         `metrics["step"]` (n,) says after how many updates, or steps in the environment, the entries were logged. Most
-        arrays are (n,). Those with a number for each evaluated episode, such as `returns`, are (n, episodes).
+        arrays are (n,). Arrays with a number for each evaluated episode, such as `returns`, are (n, episodes).
 
         Raises:
             InputError: The metrics cannot be read.

@@ -185,7 +185,7 @@ class Pair:
         """The data that a twin precomputes from datasets or step numbers, by name; both twins must give the same."""
         return {}
 
-    # ---- what an update draws and is told --------------------------------------------------------------------------
+    # ---- draws and arguments of an update --------------------------------------------------------------------------
 
     def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
         """The arguments of `draw_noise` between config and device, from the dataset's columns and A."""

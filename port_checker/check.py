@@ -45,7 +45,7 @@ class Climbed:
         unwritten: The groups that could not be compared because they are not written yet.
         holds: Whether everything that is written is within the tolerance.
         told: A note to print with the result.
-        diagnose: Finds out what is wrong, which takes seconds.
+        diagnose: Finds the mistake, which takes seconds.
     """
 
     rung: str

@@ -20,7 +20,7 @@ class Mistake:
 
     Attributes:
         pair: The pair's name.
-        name: What went wrong, in a few words.
+        name: The mistake in a few words.
         rung: A rung that fails, and passes without the mistake.
         function: The function to change, such as `TD3_BC.critic_loss`; empty for the whole twin.
         pattern: The current code, with the names of variables left open.

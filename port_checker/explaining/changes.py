@@ -17,7 +17,7 @@ class Change:
     """A change to our twin's source.
 
     Attributes:
-        what: What went wrong, in a few words.
+        what: The mistake in a few words.
         place: The file and line, such as `corl_jax/td3_bc.py:181`.
         old: The current source.
         new: The source that would give these numbers; empty if the change cannot be written in place.

@@ -54,7 +54,7 @@ def test_the_probability_of_improvement_counts_pairs() -> None:
 
 
 def test_an_interval_covers_the_mean_about_as_often_as_it_says() -> None:
-    """At 20 seeds a percentile interval is a little too short, so it is 92% of 200 in the long run."""
+    """At 20 seeds a percentile interval is a little too short: in the long run 92% of them cover the mean."""
     rng = np.random.default_rng(0)
     found = [bootstrapped(mean, rng.normal(5.0, 2.0, size=20)) for _ in range(200)]
     assert 0.87 < np.mean([interval.low < 5.0 < interval.high for interval in found]) < 0.98

@@ -206,7 +206,7 @@ def test_a_warm_up_has_no_update(side: str, tmp_path: Path) -> None:
     assert result["updates"] == 80
 
 
-# ---- where it begins -----------------------------------------------------------------------------------------------
+# ---- starting points -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
