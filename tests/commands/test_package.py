@@ -44,7 +44,7 @@ def succeed(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of programs of an environment with the wheel; everything else comes from this interpreter's.
+    """The folder of programs of an environment with the wheel; this interpreter's environment provides the rest.
 
     An editable install of this clone does not count, because a `.pth` file in a folder that another one names isn't
     read.
