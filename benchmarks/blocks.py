@@ -1,7 +1,7 @@
 """Blocks of updates, timed one by one.
 
-Each algorithm has a process of its own. In a process that has run others before, a scan can lose a quarter of its speed
-(EDAC's does on a CPU).
+Each algorithm has its own process, because in a process that has run others before, a scan can lose a quarter of its
+speed (EDAC's does on a CPU).
 """
 
 import time
@@ -27,32 +27,32 @@ def warm_block(name: str, rung: str) -> Callable[[], Any]:
 
 
 def prepare(name: str, rung: str) -> float:
-    """Makes a block ready, and returns the matmul peak in GFLOP/s as it is just before it runs."""
+    """Prepares a block, and returns the matmul peak in GFLOP/s measured just before it runs."""
     warm_block(name, rung)
     return matmul_peak()
 
 
 def timed_block(name: str, rung: str) -> Block:
-    """One block of one rung."""
+    """Times one block of one rung."""
     return timed(warm_block(name, rung))
 
 
 def timed(block: Callable[[], Any]) -> Block:
-    """How long it takes, and beside what."""
+    """Times a block, with the share of the machine that other jobs took."""
     others, begin = OtherJobs(), time.perf_counter()
     block()
     return Block(time.perf_counter() - begin, others.share())
 
 
 class Processes:
-    """One at a time, for the algorithm whose turn it is."""
+    """Runs one process at a time, for the current algorithm."""
 
     def __init__(self) -> None:
         self._name = ""
         self._process: ProcessPoolExecutor | None = None
 
     def run(self, function: Callable[..., Any], name: str, *arguments: Any) -> Any:
-        """The function's result for an algorithm and further arguments, called in that algorithm's process."""
+        """Calls a function for an algorithm with further arguments in the algorithm's process; returns the result."""
         if self._process is None or name != self._name:
             self.close()
             self._name = name
@@ -60,6 +60,6 @@ class Processes:
         return self._process.submit(function, name, *arguments).result()
 
     def close(self) -> None:
-        """Ends the process, and with it what it had in memory."""
+        """Ends the process, which frees its memory."""
         if self._process:
             self._process.shutdown()

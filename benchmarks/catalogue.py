@@ -1,4 +1,4 @@
-"""Every algorithm with what somebody who must choose would ask: when to use it, its cost, its score."""
+"""Lists every algorithm with the facts that help to choose one: when to use it, its cost, its score."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ COLUMNS = ["algorithm", "when to use it", "GFLOP an update", "data", "score in P
 
 
 def table() -> str:
-    """A heading and a table for each family, as Markdown for the site."""
+    """A Markdown heading and table for each family, for the site."""
     costs, scores = _costs(), _scores()
     parts = []
     for family in Family:
@@ -24,7 +24,7 @@ def table() -> str:
 
 
 def choices() -> str:
-    """A row for each algorithm with default runs of many seeds, as Markdown for the README."""
+    """A Markdown table for the README: one row for each algorithm with default runs over many seeds."""
     scores = {
         found["algorithm"]: found
         for found in (json.loads(path.read_text()) for path in results.files("seeds"))
@@ -47,14 +47,14 @@ def _row(pair: Pair, costs: dict[str, float], scores: dict[str, tuple[str, str]]
 
 
 def _costs() -> dict[str, float]:
-    """GFLOP of an update under the reference's default settings, which no machine changes, by algorithm."""
+    """GFLOP in an update under the reference's default settings, by algorithm; the same on every machine."""
     summaries = [json.loads(path.read_text()) for path in results.files("shipped")]
     found = [item for summary in summaries for item in summary["algorithms"].items()]
     return {name: timed["gflop_per_update"] for name, timed in found}
 
 
 def _scores() -> dict[str, tuple[str, str]]:
-    """The data of default runs, and their mean scores over seeds, in both frameworks, by algorithm."""
+    """The data of default runs and their mean scores over seeds in both frameworks, by algorithm."""
     summaries = [json.loads(path.read_text()) for path in results.files("seeds")]
     return {found["algorithm"]: (seeds.data(found), _means(found)) for found in summaries if seeds.is_default(found)}
 

@@ -1,7 +1,7 @@
-"""Tricks, as changes to what ships: patterns of a JAX twin's syntax and what replaces them, or a flag of XLA's.
+"""Tricks, as changes to the default code: patterns in a JAX twin's syntax with their replacements, or XLA flags.
 
-`tests/benchmarks/test_tricks.py` holds each to the updates that ship; `python -m benchmarks.tricks` measures what they
-are worth. `parity_tests/mutants/patterns.py` says how patterns are written.
+`tests/benchmarks/test_tricks.py` checks that each gives the same updates; `python -m benchmarks.tricks` measures its
+gain. `parity_tests/mutants/patterns.py` describes the syntax of patterns.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from shared.frameworks.jax_products import NONE_FOR_YNNPACK
 
 
 class Change(NamedTuple):
-    """A pattern in a function of the twin (empty: anywhere), and what replaces it."""
+    """A pattern in a function of the twin (or anywhere, if the function is empty), and its replacement."""
 
     function: str
     pattern: str
@@ -29,12 +29,12 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Trick:
-    """A change to what ships.
+    """A change to the default code.
 
     Attributes:
         of: The algorithm.
-        changes: To its JAX twin, one after the other.
-        flags: For XLA.
+        changes: Changes to its JAX twin, applied in order.
+        flags: Flags for XLA.
     """
 
     of: str
@@ -181,13 +181,13 @@ TRICKS = {
 
 @dataclass(frozen=True)
 class Tried(Subject):
-    """A subject whose JAX twin has the changes of a trick."""
+    """A subject whose JAX twin has a trick's changes."""
 
     changes: Sequence[Change] = ()
 
     @cached_property
     def pair(self) -> Pair:
-        """The ladder's adapter, around the changed twin."""
+        """The parity adapter with the changed twin."""
         known = PAIRS[self.name]
 
         changed = type("Changed", (type(known),), {"jax": edited(known, self.changes)})
@@ -195,10 +195,10 @@ class Tried(Subject):
 
 
 def edited(pair: Pair, changes: Iterable[Change]) -> ModuleType:
-    """A pair's JAX twin with the changes in it.
+    """A pair's JAX twin with the changes applied.
 
     Raises:
-        ValueError: A pattern is not in the source exactly once.
+        ValueError: A pattern does not occur exactly once in the source.
     """
     assert pair.jax.__file__ is not None
     source = Path(pair.jax.__file__).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Results files as charts: ladders as bars, what many seeds at once are worth, learning curves, how cost grows."""
+"""Draws results files as charts: rungs as bars, the gain from many seeds at once, learning curves, growing costs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,18 +19,18 @@ from benchmarks.starts import STARTS, start_of
 from shared.frameworks.twins import FRAMEWORKS
 from shared.runs.curves import LABELS, mark_switch, svg
 
-# As wide as a phone shows without making the words too small, in inches
+# The width in inches that a phone can show without making the words too small
 _WIDTH = 4.6
 _COLUMNS = 2
-# These, and the grey of all words, show on a light ground and on a dark one.
+# These colours, and the grey of all words, are visible on light and on dark backgrounds.
 _COLOURS = {"PyTorch": "#ee4c2c", "JAX": "#8c7ae0"}
 _GREY = "#808080"
-# Of a rung that a file does not have, which is not drawn
+# Stands in for a rung that a file does not have, which is not drawn
 _UNKNOWN = {"share_of_matmul_peak": float("nan")}
 
 
 def staircases(summary: dict[str, Any]) -> str:
-    """A results file as an SVG: each rung's best block over PyTorch eager's, and its share of the matmul peak."""
+    """A results file as an SVG: each rung's best block relative to PyTorch eager, and its share of the peak."""
     algorithms = summary["algorithms"]
     rungs = [rung for rung in RUNGS if any(rung in found["rungs"] for found in algorithms.values())]
     rows = -(-len(algorithms) // _COLUMNS)
@@ -46,7 +46,7 @@ def staircases(summary: dict[str, Any]) -> str:
 
 
 def over_best(summary: dict[str, Any]) -> str:
-    """A results file as an SVG: updates per second of the JAX scan over PyTorch's best rung, where that is known."""
+    """A results file as an SVG: the JAX scan's updates per second relative to PyTorch's best rung, if known."""
     found = {name: sides(summary, name).over for name in summary["algorithms"]}
     ratios = dict(sorted(((name, over) for name, over in found.items() if over), key=itemgetter(1), reverse=True))
     with _both_themes():
@@ -64,15 +64,15 @@ def over_best(summary: dict[str, Any]) -> str:
 
 
 def many_seeds(summary: dict[str, Any]) -> dict[int, str]:
-    """The rungs of a results file that advance several seeds at once, by their number, fewest first."""
+    """The rungs of a results file that advance several seeds at once, by the number of seeds, fewest first."""
     timed = {rung for found in summary["algorithms"].values() for rung in found["rungs"]}
     return {RUNGS[rung].seeds: rung for rung in RUNGS if rung in timed and RUNGS[rung].seeds > 1}
 
 
 def seeds(summary: dict[str, Any]) -> str:
-    """A results file as an SVG: updates per second of all seeds together over those of one alone, by their number.
+    """A results file as an SVG: updates per second of all seeds together, relative to one seed, by number of seeds.
 
-    It shows each algorithm whose largest number of seeds was timed.
+    It shows each algorithm for which the largest number of seeds was timed.
     """
     many = many_seeds(summary)
     shown = {name: found for name, found in summary["algorithms"].items() if many[max(many)] in found["rungs"]}
@@ -97,7 +97,7 @@ def seeds(summary: dict[str, Any]) -> str:
 
 
 def learning(summary: dict[str, Any]) -> str:
-    """A results file as an SVG: each seed's scores over a run, their mean, and those of the data's policies."""
+    """A results file as an SVG: each seed's scores over a run, their mean, and the scores of the data's policies."""
     with _both_themes():
         figure = Figure(figsize=(_WIDTH, 3.4), layout="constrained")
         axis = figure.subplots()
@@ -118,11 +118,11 @@ def learning(summary: dict[str, Any]) -> str:
 
 
 def growth(summary: dict[str, Any], value: str) -> str:
-    """A results file of `benchmarks.growth` as an SVG: a panel for each thing that is changed.
+    """A results file of `benchmarks.growth` as an SVG, with a panel for each changed size.
 
     Args:
         summary: The results file.
-        value: What is drawn over it: `updates_per_second`, `share` of the matmul peak, or `gib`.
+        value: The value to draw: `updates_per_second`, `share` of the matmul peak, or `gib`.
     """
     labels = {"updates_per_second": "updates/s", "share": "share of matmul peak", "gib": "GiB"}
     heights: dict[str, Callable[[Mapping[str, Any]], float]] = {
@@ -158,9 +158,9 @@ def growth(summary: dict[str, Any], value: str) -> str:
 
 
 def peaks(summary: dict[str, Any]) -> str:
-    """A results file of what ships as an SVG: each algorithm's shares of the matmul peak, least work on top.
+    """A results file of the default code as an SVG: each algorithm's shares of the matmul peak, least work on top.
 
-    A line joins both frameworks' shares. After a name come the GFLOP of an update.
+    A line joins both frameworks' shares. The GFLOP of an update follow the name.
     """
     found = sorted(summary["algorithms"].items(), key=lambda item: item[1]["gflop_per_update"])
     with _both_themes():
@@ -185,7 +185,7 @@ def peaks(summary: dict[str, Any]) -> str:
 
 
 def starts(summary: dict[str, Any]) -> str:
-    """A results file of `benchmarks.starts` as an SVG: seconds to the first update, and memory, by the rows."""
+    """A results file of `benchmarks.starts` as an SVG: seconds to the first update, and memory, by number of rows."""
     rows = sorted({run["rows"] for run in summary["starts"]})
     with _both_themes():
         figure = Figure(figsize=(_WIDTH, 2.4), layout="constrained")
@@ -206,18 +206,18 @@ def starts(summary: dict[str, Any]) -> str:
 
 
 def _short(value: int) -> str:
-    """A number of four digits as it is, a longer one with its unit."""
+    """Formats numbers of up to four digits in full, longer ones with a unit."""
     return f"{value:,}" if value < 10_000 else EngFormatter(sep="")(value)
 
 
 def _two_digits(value: float) -> str:
-    """A number rounded to two digits that count, without an exponent."""
+    """Rounds a number to two significant digits, without an exponent."""
     return f"{float(f'{value:.2g}'):g}"
 
 
 @contextmanager
 def _both_themes() -> Iterator[None]:
-    """Words of a size and of a grey that shows in both themes."""
+    """Sets the words' size, and a grey that is visible in both themes."""
     words = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _GREY)
     sizes = dict.fromkeys(("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 9)
     settings: dict[Any, Any] = words | sizes
@@ -226,7 +226,7 @@ def _both_themes() -> Iterator[None]:
 
 
 def _staircase(axis: Axes, name: str, found: dict[str, Any], rungs: list[str]) -> None:
-    """One algorithm's ladder, the first rung on top; a rung that it has not keeps its place."""
+    """Draws one algorithm's rungs, the first one on top; a missing rung keeps its place."""
     lengths = {rung: best(found, rung) / best(found, EAGER) for rung in rungs if rung in found["rungs"]}
     colours = [_COLOURS[rung.replace(",", " ").split()[0]] for rung in lengths]
     places = [rungs.index(rung) for rung in lengths]

@@ -1,4 +1,4 @@
-"""Which rungs the benchmarks time; gathers what they measured into one results file for this machine, and prints it."""
+"""Chooses the rungs to time, and collects and prints the measurements as a results file for this machine."""
 
 import shlex
 import sys
@@ -14,22 +14,22 @@ from benchmarks.work import full_precision
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """A flag without a value: pytest takes a value that stands apart for a path, and then never reads this file."""
+    """Adds a flag without a value: pytest would take a separate value for a path, and then never read this file."""
     parser.addoption("--all-rungs", action="store_true", help="benchmarks: time every variant, not just the default")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """pytest-benchmark prints no table of its own: seconds of blocks that hold unlike numbers of updates."""
+    """Turns off pytest-benchmark's own table: it shows seconds of blocks with different numbers of updates."""
     config.option.benchmark_quiet = True
 
 
 def _climb(config: pytest.Config) -> Climb:
-    # Where pytest reads this file late (`pytest .`), it knows the flag's name but has no value for it.
+    # If pytest reads this file late (`pytest .`), it knows the flag's name but has no value for it.
     return WHOLE_LADDER if config.getoption("all_rungs", False) else WHAT_SHIPS
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test for each block: the rungs take turns."""
+    """Makes a test for each block, in an order in which the rungs take turns."""
     if "case" in metafunc.fixturenames:
         climb = _climb(metafunc.config)
         cases = [
@@ -39,7 +39,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--benchmark-only` thousands of tests are left out here at once: they would be skipped one by one."""
+    """Deselects thousands of other tests at once with `--benchmark-only`, which would skip them one by one."""
     if config.getoption("benchmark_only"):
         chosen = [item for item in items if "benchmark" in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """A block that was timed has a line of its own and needs no dot."""
+    """Prints no dot for a timed block, because it has its own line."""
     timed = report.when == "call" and report.passed and "test_updates[" in report.nodeid
     return ("passed", "", "") if timed else None
 
@@ -59,7 +59,7 @@ def _write(config: pytest.Config, text: str) -> None:
 
 @pytest.fixture(scope="session")
 def progress(request: pytest.FixtureRequest) -> Progress:
-    """Of the blocks that are chosen."""
+    """The progress of the selected blocks."""
     items: list[Any] = request.session.items
     cases = [item.callspec.params["case"] for item in items if "progress" in item.fixturenames]
     return Progress(cases, lambda text: _write(request.config, text))
@@ -67,7 +67,7 @@ def progress(request: pytest.FixtureRequest) -> Progress:
 
 @pytest.fixture(scope="session")
 def results(request: pytest.FixtureRequest) -> Iterator[Results]:
-    """The session's measurements, printed when it ends; what is whole of them is written, too."""
+    """The session's measurements, printed at its end; those of complete algorithms are also written."""
     full_precision()
     gathered = Results(shlex.join(["pytest", *sys.argv[1:]]), _climb(request.config))
     yield gathered

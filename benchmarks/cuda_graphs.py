@@ -1,8 +1,8 @@
-"""PyTorch's last rungs: updates as CUDA graphs, which the GPU repeats without being asked for each kernel.
+"""PyTorch's last rungs: updates as CUDA graphs, which the GPU repeats without separate launches of each kernel.
 
-A graph repeats what was recorded: the same kernels on the same memory, and every number of Python's as it was then. So
-what an update draws is copied to where the recording reads it. A learning rate that Python would compute is computed on
-the device. Updates that differ, as a delayed policy's, have recordings of their own.
+A graph repeats a recording: the same kernels on the same memory, with every Python number as it was then. Therefore an
+update's draws are copied to the memory that the recording reads. A learning rate that Python would compute is computed
+on the device. Updates that differ, such as a delayed policy's, have separate recordings.
 """
 
 import math
@@ -21,19 +21,19 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from benchmarks.subjects import Subject
 from benchmarks.torch_rungs import NOT_COMPILED, Loop, Metrics, compiled_loop, loop, optimizers, wait
 
-# Runs of everything that is recorded, before: libraries and optimisers make their buffers, the compiler its variants.
+# How often everything runs before it is recorded: libraries and optimisers allocate buffers, the compiler its variants.
 WARM_UPS = 3
 
-# More are not tried. Where targets are copied every 8,000 updates, 8,000 would be needed.
+# More recordings are not tried. If targets are copied every 8,000 updates, 8,000 would be needed.
 MOST_RECORDINGS = 100
 
 
 class CudaGraphs:
-    """How PyTorch records on a GPU."""
+    """PyTorch's recording on a GPU."""
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Where to run what will be recorded: on a stream of its own, as recording does."""
+        """A context for work that will be recorded, on a separate stream, as recording requires."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -41,7 +41,7 @@ class CudaGraphs:
         torch.cuda.current_stream().wait_stream(side)
 
     def record(self, work: Callable[[], Metrics]) -> tuple[Callable[[], None], Metrics]:
-        """A function that repeats the work, which is not done yet, and the place of its metrics."""
+        """Records the work without doing it; returns a function that repeats it, and the memory of its metrics."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             metrics = work()
@@ -49,18 +49,18 @@ class CudaGraphs:
 
 
 def graphs(length: int, subject: Subject) -> Callable[[], Any]:
-    """Compiled updates where there are such, `length` of them a graph, or fewer where a block is no multiple of it."""
+    """Repeats updates, compiled if possible, with `length` of them per graph, or a divisor that fits the block."""
     make = loop if subject.name in NOT_COMPILED else compiled_loop
     return recorded(make(on_device(subject)), length, subject, CudaGraphs())
 
 
 def on_device(subject: Subject) -> Subject:
-    """The subject with settings under which its updates ask the host for nothing, which no graph could record."""
+    """The subject with settings under which its updates never wait for the host, which no graph could record."""
     return replace(subject, settings={**subject.settings, **subject.pair.settings.get("on device", {})})
 
 
 def recorded(made: Loop, length: int, subject: Subject, recorder: CudaGraphs) -> Callable[[], Any]:
-    """A block of repeated recordings; what is run before it to warm up are updates too, see `updates_before`."""
+    """Makes a block of repeated recordings; the warm-up runs are updates too, see `updates_before`."""
     _move_to_the_device(made.trainer, subject)
     length, number = math.gcd(length, subject.updates), recorded_updates(length, subject)
     with recorder.aside():
@@ -86,12 +86,12 @@ def recorded(made: Loop, length: int, subject: Subject, recorder: CudaGraphs) ->
 
 
 def updates_before(length: int, subject: Subject) -> int:
-    """The updates of all warm-ups."""
+    """The number of updates in all warm-ups."""
     return WARM_UPS * recorded_updates(length, subject)
 
 
 def recorded_updates(length: int, subject: Subject) -> int:
-    """The updates that are recorded: whole graphs, and whole periods of delayed updates."""
+    """The number of recorded updates: whole graphs, and whole periods of delayed updates."""
     config = subject.pair.torch.TrainConfig(**subject.settings)
     periods = [getattr(config, name, 1) for name in ("policy_freq", "target_update_period")]
     return math.lcm(math.gcd(length, subject.updates), *periods)
@@ -112,7 +112,7 @@ def _fill(place: tuple[Any, Any], draws: tuple[Any, Any]) -> None:
 
 
 def _move_to_the_device(trainer: Any, subject: Subject) -> None:
-    """Everything that an update would have Python count or compute."""
+    """Moves everything that Python would count or compute in an update to the device."""
     for optimizer in optimizers(trainer):
         for group in optimizer.param_groups:
             group["capturable"] = True
@@ -123,7 +123,7 @@ def _move_to_the_device(trainer: Any, subject: Subject) -> None:
 
 
 class _Cosine:
-    """PyTorch's `CosineAnnealingLR` in closed form, down to 0."""
+    """PyTorch's `CosineAnnealingLR` in closed form, with the minimum 0."""
 
     def __init__(self, schedule: torch.optim.lr_scheduler.CosineAnnealingLR) -> None:
         (self._first,), self._period = schedule.base_lrs, schedule.T_max
@@ -133,18 +133,18 @@ class _Cosine:
         self._count = torch.zeros((), device=device)
 
     def step(self) -> None:
-        """The next update's learning rate."""
+        """Sets the next update's learning rate."""
         self._count += 1.0
         self._rate.copy_(self._first * (1.0 + torch.cos(math.pi * self._count / self._period)) / 2.0)
 
 
 def _count_on_the_device(trainer: Any, twin: types.ModuleType) -> None:
-    """DT's warm-up: Python's `min` of its `learning_rate` would wait for the device."""
+    """Counts DT's warm-up on the device: Python's `min` in its `learning_rate` would wait for the device."""
 
     def learning_rate(hp: Any, updates: torch.Tensor) -> torch.Tensor:
         return hp.learning_rate * torch.clamp((updates + 1.0) / hp.warmup_steps, max=1.0)
 
-    # `update` makes a tensor of the rate that it logs, which is one already.
+    # `update` makes a tensor of the logged rate, which already is one.
     warnings.filterwarnings("ignore", "To copy construct from a tensor")
     trainer.total_it = torch.zeros((), device=next(trainer.model.parameters()).device)
     update = types.FunctionType(twin.DT.update.__code__, vars(twin) | {"learning_rate": learning_rate})

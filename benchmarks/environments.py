@@ -1,7 +1,7 @@
 """`python -m benchmarks.environments`: how far our environments are from steps recorded in D4RL's own.
 
-The recordings are those of `tests/envs/data`. Each row's state is set, its action taken, and what comes of it compared:
-nothing adds up over an episode.
+The recordings are in `tests/envs/data`. For each row, the state is set, the action taken and the outcome compared, so
+that errors do not accumulate over an episode.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from shared.envs.registry import D4RL_ENVS, make_env
 from shared.runs.machine import versions
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "tests" / "envs" / "data"
-# By file, what its steps are of
+# The kind of steps in each file
 FILES = {
     "d4rl_v2_steps": "uniform actions",
     "d4rl_v2_fast_steps": "at the speeds of good policies",
@@ -39,10 +39,10 @@ def names(file: Any) -> list[str]:
 
 
 def replay(file: Any, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each step (N,): the largest error of an observation's entries, the reward's, and whether ends differ."""
+    """For each step (N,): the largest error of an observation entry, the reward's error, and whether ends differ."""
     env: Any = make_env(env_of(name))
     env.reset(seed=0)
-    while isinstance(env, TimeLimit | OrderEnforcing):  # they would end what is no episode
+    while isinstance(env, TimeLimit | OrderEnforcing):  # These wrappers would end the replay as if it were an episode
         env = env.env
     places = [f"{name}_{key}" for key in ("qpos", "qvel", "goal") if f"{name}_{key}" in file.files]
     states = zip(*(file[place] for place in places), strict=True)
@@ -58,7 +58,7 @@ def replay(file: Any, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def compared() -> list[dict[str, Any]]:
-    """An entry for each recording and what it holds steps of."""
+    """An entry for each recording and its kind of steps."""
     found = []
     for stem, kind in FILES.items():
         with np.load(RECORDINGS / f"{stem}.npz") as file:
@@ -84,7 +84,7 @@ def _spread(errors: np.ndarray) -> dict[str, float]:
 
 
 def table(summary: dict[str, Any]) -> str:
-    """A results file as Markdown."""
+    """Formats a results file as Markdown."""
     lines = [
         "| environment | steps | observation off by (median, 99%, at most) | steps off by more than 1e-5 "
         "| reward off by (median, at most) | ends that differ |",

@@ -1,7 +1,7 @@
 """`python -m benchmarks.growth`: how updates per second and memory change with what an update is made of.
 
-One thing at a time is changed from the algorithm's defaults. These are the batch, the critics, the width of their
-layers, the dataset's rows, and the seeds that a JAX program trains at once. Each point has a process of its own.
+Each point changes one of the algorithm's defaults: the batch, the critics, the width of their layers, the dataset's
+rows, or the seeds that a JAX program trains at once. Each point runs in a separate process.
 """
 
 import argparse
@@ -24,10 +24,10 @@ from benchmarks.subjects import ROWS, Subject
 from benchmarks.work import full_precision, matmul_flops, matmul_peak
 from shared.runs.machine import load, versions
 
-# Its critics are a setting, and so is the width of all layers.
+# This algorithm has settings for the number of critics and for the width of all layers.
 NAME = "sac_n"
 DEFAULTS = {"batch_size": 256, "n_critics": 10, "hidden_dim": 256, "rows": ROWS, "seeds": 1}
-# What is changed, and to what
+# The sizes to change, and their values
 AXES: Mapping[str, tuple[int, ...]] = {
     "batch_size": (16, 256, 4096),
     "n_critics": (2, 10, 50),
@@ -36,7 +36,7 @@ AXES: Mapping[str, tuple[int, ...]] = {
     "seeds": (1, 4, 16),
 }
 SIDES = {"torch": EAGER, "jax": SHIPPED}
-# A block's work in matrix products, in 1e9 operations, unless that were too few or too many updates; blocks of a point
+# A block's work in matrix products, in 1e9 operations, and the limits for its updates; the number of blocks at a point
 _GFLOP, _LEAST, _MOST, _BLOCKS = 30.0, 4, 100, 3
 
 
@@ -46,7 +46,7 @@ class Point:
 
     Attributes:
         side: `torch` or `jax`.
-        changed: What is not as in `DEFAULTS`.
+        changed: The sizes that differ from `DEFAULTS`.
     """
 
     side: str
@@ -58,13 +58,13 @@ class Point:
         return Subject(NAME, updates, settings, self.changed.get("rows", ROWS))
 
     def rung(self) -> Rung:
-        """How it is timed."""
+        """The rung that times it."""
         seeds = self.changed.get("seeds", 1)
         return next(rung for name, rung in RUNGS.items() if name.startswith(SIDES[self.side]) and rung.seeds == seeds)
 
 
 def points() -> list[Point]:
-    """All of them, each once; several seeds at once are JAX's alone."""
+    """All points, each once; only JAX trains several seeds at once."""
     found: list[Point] = []
     for axis, values in AXES.items():
         for value in values:
@@ -76,7 +76,7 @@ def points() -> list[Point]:
 
 
 def measured(point: Point) -> dict[str, Any]:
-    """Updates per second of all seeds together, memory, and the work in an update; meant for a process of its own."""
+    """Updates per second of all seeds together, memory, and the work in an update; should run in a separate process."""
     full_precision()
     seeds = point.changed.get("seeds", 1)
     train, arguments = interval(point.subject(_LEAST))
@@ -103,13 +103,13 @@ def measured(point: Point) -> dict[str, Any]:
 
 
 def in_its_own_process(point: Point) -> dict[str, Any]:
-    """The result of `measured`, with nothing left over from another point."""
+    """The result of `measured`, in a process without leftovers from another point."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(measured, point).result()
 
 
 def along(summary: Mapping[str, Any], axis: str, side: str) -> dict[int, Mapping[str, Any]]:
-    """The points of a results file in which nothing but one thing differs from the defaults, by its value."""
+    """The points of a results file that differ from the defaults in this size only, by its value."""
     found = {}
     for point in summary["points"]:
         if point["side"] == side and point["changed"].keys() <= {axis}:
@@ -118,13 +118,13 @@ def along(summary: Mapping[str, Any], axis: str, side: str) -> dict[int, Mapping
 
 
 def share_of_peak(summary: Mapping[str, Any], point: Mapping[str, Any]) -> float:
-    """The rate of a point's products, as a share of the fastest large product in the file."""
+    """The rate of a point's products as a share of the fastest large product in the file."""
     fastest = max(other["matmul_peak_gflops"] for other in summary["points"])
     return point["gflop_per_update"] * point["updates_per_second"]["max"] / fastest
 
 
 def table(summary: Mapping[str, Any]) -> str:
-    """A results file as a Markdown table."""
+    """Formats a results file as a Markdown table."""
     lines = [
         "| changed | value | GFLOP per update | PyTorch eager, updates/s | JAX scan, updates/s | over eager "
         "| share of matmul peak, PyTorch and JAX | GiB, PyTorch and JAX |",
@@ -133,7 +133,7 @@ def table(summary: Mapping[str, Any]) -> str:
     for axis, values in AXES.items():
         eager, scan = (along(summary, axis, side) for side in SIDES)
         for value in values:
-            # Several seeds at once are JAX's alone.
+            # Only JAX trains several seeds at once.
             sides = [scan[value]] if axis == "seeds" else [eager[value], scan[value]]
             rates = [point["updates_per_second"]["max"] for point in sides]
             torch, over = ("", "") if axis == "seeds" else (f"{rates[0]:.1f}", f"**{rates[1] / rates[0]:.2f}**")

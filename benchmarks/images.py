@@ -1,7 +1,7 @@
 """`python -m benchmarks.images`: updates per second of pairs that read images, with XLA's own convolution too.
 
-The images are made up. They have the sizes of MinAtar's games, of Atari's and of silhouettes. Each program has a
-process of its own, and the three of a case take turns.
+The made-up images have the sizes of MinAtar's games, of Atari's and of silhouettes. Each program has its own process,
+and the three programs of a case take turns.
 """
 
 import argparse
@@ -34,9 +34,9 @@ class Case:
 
     Attributes:
         frames: Channels, height and width.
-        encoder: What reads them.
-        frame_stack: Of them in an observation.
-        updates: In a block.
+        encoder: The encoder that reads them.
+        frame_stack: The number of frames in an observation.
+        updates: The number of updates in a block.
         others: Further settings.
     """
 
@@ -74,17 +74,17 @@ def warm_block(name: str, program: str) -> Callable[[], Any]:
 
 
 def convolving() -> AbstractContextManager:
-    """Encoders that are compiled meanwhile convolve by XLA's operation, on processors too."""
+    """Makes encoders that are compiled in this context use XLA's convolution, on processors too."""
     return patch.object(jax_encoders, "as_product", jax_encoders.as_convolution)
 
 
 def prepare(name: str, program: str) -> None:
-    """Makes a block ready in the process that this is called in."""
+    """Prepares a block in the process of the caller."""
     warm_block(name, program)
 
 
 def timed_block(name: str, program: str) -> Block:
-    """One block."""
+    """Times one block."""
     return timed(warm_block(name, program))
 
 
@@ -106,7 +106,7 @@ def measured(name: str, processes: Mapping[str, Processes]) -> dict[str, Any]:
 
 
 def table(summary: Mapping[str, Any]) -> str:
-    """A results file as a Markdown table."""
+    """Formats a results file as a Markdown table."""
     lines = [
         f"| algorithm | images | encoder | batch | {EAGER} | {SHIPPED} | over eager | {CONVOLUTION} "
         "| undisturbed blocks |",
@@ -124,7 +124,7 @@ def table(summary: Mapping[str, Any]) -> str:
 
 
 def facts(name: str) -> dict[str, Any]:
-    """The image that an observation is, what reads it, and the rows of a batch."""
+    """The image in an observation, the encoder that reads it, and the rows of a batch."""
     subject = CASES[name].subject(name)
     config = subject.pair.jax.TrainConfig(**subject.settings)
     return {"image": list(axes(subject.shape)), "encoder": config.encoder, "batch_size": config.batch_size}

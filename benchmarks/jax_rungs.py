@@ -1,7 +1,7 @@
-"""JAX's ladder: each function makes a block of updates, one change after the other.
+"""JAX's rungs: each function makes a block of updates, and differs from the previous one in one change.
 
-A block runs a subject's updates and returns the state, from which the next block goes on. Updates are numbered from the
-block's own beginning in every rung, so that all of them draw the same batches and the same noise.
+A block runs a subject's updates and returns the state, from which the next block continues. Updates are numbered from
+the start of the block in every rung, so that all rungs draw the same batches and the same noise.
 """
 
 from collections.abc import Callable
@@ -28,13 +28,13 @@ def _fresh_state(subject: Subject, key: jax.Array) -> Any:
 
 
 def _draw(subject: Subject, state: Any, key: jax.Array, step: jax.Array, statics: dict[str, Any]) -> tuple[Any, Any]:
-    """The twin's draws for an update, whose number counts from 0 here."""
+    """The twin's draws for an update, numbered from 0."""
     inputs = subject.pair.draw_inputs(subject.columns, subject.action_dim)
     return subject.pair.jax.draw_noise(key, step, state.hp, *inputs, **statics)
 
 
 def _one_by_one(subject: Subject, updates: Callable[[Any, int], tuple[Any, Any]]) -> Callable[[], Any]:
-    """A Python loop that calls a program for each update."""
+    """Makes a Python loop that calls a program for each update."""
     holder = {"state": _fresh_state(subject, jax.random.key(WEIGHTS_SEED))}
 
     def block() -> Any:
@@ -46,13 +46,13 @@ def _one_by_one(subject: Subject, updates: Callable[[Any, int], tuple[Any, Any]]
 
 
 def _statics(subject: Subject, config: Any, step: int) -> tuple[tuple, tuple]:
-    """The names and values that an update's number, here from 0, decides for its draws and for itself."""
+    """The names and values of the static arguments for an update, numbered from 0: those of its draws, and its own."""
     statics = subject.pair.draw_statics(config, step + 1), subject.pair.update_statics(config, step + 1)
     return tuple(statics[0].items()), tuple(statics[1].items())
 
 
 def host_batches(subject: Subject) -> Callable[[], Any]:
-    """An update a call, on a batch that the host gathers from its own memory and hands over."""
+    """Calls a program for each update, on a batch that the host gathers from its own memory."""
     pair, twin, config = subject.pair, subject.pair.torch, _config(subject)
     key = jax.random.key(DRAWS_SEED)
     dataset = pair.ready(twin, torch_data.to_device(subject.columns, torch.device("cpu")), config)
@@ -72,7 +72,7 @@ def host_batches(subject: Subject) -> Callable[[], Any]:
 
 
 def device_batches(subject: Subject) -> Callable[[], Any]:
-    """An update a call, which draws and gathers its batch on the device."""
+    """Calls a program for each update, which draws and gathers its batch on the device."""
     pair, config = subject.pair, _config(subject)
     key = jax.random.key(DRAWS_SEED)
     dataset = pair.ready(pair.jax, jax_data.to_device(subject.columns), config)
@@ -95,7 +95,7 @@ def device_batches(subject: Subject) -> Callable[[], Any]:
 
 
 def interval(subject: Subject) -> tuple[partial[Any], tuple]:
-    """The twin's compiled interval, without its arguments' values filled in, and those arguments."""
+    """The twin's compiled interval with its static arguments, and its other arguments."""
     pair, config = subject.pair, _config(subject)
     statics = pair.interval_statics(config, 0, subject.updates)
     state = _fresh_state(subject, jax.random.key(WEIGHTS_SEED))
@@ -105,7 +105,7 @@ def interval(subject: Subject) -> tuple[partial[Any], tuple]:
 
 
 def scan(subject: Subject) -> Callable[[], Any]:
-    """The path that ships: all updates of an interval as one program."""
+    """The default path: all updates of an interval as one program."""
     train, (state, *rest) = interval(subject)
     holder = {"state": state}
 
@@ -117,7 +117,7 @@ def scan(subject: Subject) -> Callable[[], Any]:
 
 
 def seeds(count: int, subject: Subject) -> Callable[[], Any]:
-    """As many runs in one program, each with weights and draws of its own: the interval under `vmap`."""
+    """Trains `count` runs in one program, each with its own weights and draws: the interval under `vmap`."""
     train, (_, _, dataset, start) = interval(subject)
     states = jax.vmap(partial(_fresh_state, subject))(seed_keys(WEIGHTS_SEED, count))
     holder, keys = {"states": states}, seed_keys(DRAWS_SEED, count)
@@ -135,5 +135,5 @@ def seeds(count: int, subject: Subject) -> Callable[[], Any]:
 
 
 def seed_keys(seed: int, count: int) -> jax.Array:
-    """A key for each run, the first of which is the key of a run on its own."""
+    """A key for each run; the first one is the key of a single run."""
     return jax.vmap(jax.random.key)(seed + 1000 * np.arange(count))

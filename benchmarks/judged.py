@@ -1,7 +1,7 @@
 """`python -m benchmarks.judged`: whether fitted Q evaluation ranks policies as their environment does.
 
-Three policies are trained in JAX, one of which is good. FQE judges each by two bundled datasets, with three seeds, in
-both frameworks. Beside its measures stand the policy's score, and what it earns under FQE's discount.
+Three policies are trained in JAX, one of which is good. FQE evaluates each on two bundled datasets, with three seeds,
+in both frameworks. The table also shows the policy's score, and its return under FQE's discount.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from shared.runs.machine import load, versions
 from shared.runs.seeds import train_seeds
 
 SEEDS, EPISODES = 3, 20
-# By name, of the JAX twins
+# The JAX twins' policies, by name
 POLICIES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "IQL, 12,000 updates": ("iql", {}),
     "IQL, 200 updates": ("iql", {"max_timesteps": 200, "eval_freq": 200}),
@@ -36,7 +36,7 @@ POLICIES: Mapping[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 DATASETS = ("mini/hopper-mostly-expert", "mini/hopper-medium-replay")
-# By name in a result, what a table calls it
+# The measures' names in tables, by their names in a result
 MEASURES = {
     "final": "initial-state value",
     "final_soft_opc": "soft OPC",
@@ -44,33 +44,33 @@ MEASURES = {
     "final_discounted_advantage": "discounted advantage",
     "final_action_difference": "action difference",
 }
-# Those of which more is better
+# The measures for which more is better
 RANKING = ("final", "final_soft_opc")
 
 
 @dataclass
 class Discounting(ContextPolicy):
-    """A policy, and what its episodes earn under a discount.
+    """A policy that records its episodes' discounted returns.
 
     Attributes:
-        act: From observations to actions.
-        discount: Of the return.
+        act: Maps observations to actions.
+        discount: The discount of the return.
     """
 
     act: Any
     discount: float
 
     def __post_init__(self) -> None:
-        """Nothing is earned yet."""
+        """Starts with returns of 0."""
         self.earned, self.before = np.zeros(EPISODES), np.zeros(EPISODES)
 
     def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The actions of one step, after what the step before has earned."""
+        """The actions of one step, after adding the rewards of the previous step."""
         self.add(returns, lengths)
         return self.act(observations)
 
     def add(self, returns: np.ndarray, lengths: np.ndarray) -> None:
-        """Adds the rewards since the last call, discounted."""
+        """Adds the discounted rewards since the last call."""
         self.earned += self.discount ** np.maximum(lengths - 1, 0) * (returns - self.before)
         self.before = returns.copy()
 
@@ -86,7 +86,7 @@ def earned(source: SavedRun, discount: float) -> float:
 
 
 def trained(name: str, folder: Path) -> dict[str, Any]:
-    """One of the policies: its checkpoint, its score and what it earns."""
+    """Trains one of the policies: its checkpoint, its score and its discounted return."""
     algorithm, settings = POLICIES[name]
     twin = load_twin("jax", algorithm)
     row = dataset_row(twin.TrainConfig, algorithm, settings.get("env", twin.TrainConfig.env))
@@ -97,7 +97,7 @@ def trained(name: str, folder: Path) -> dict[str, Any]:
 
 
 def judged(framework: str, policy: str, dataset: str, folder: Path) -> dict[str, list[float]]:
-    """FQE's measures of a policy, for each seed, by the names in a result."""
+    """FQE's measures of a policy, for each seed, by their names in a result."""
     twin = load_twin(framework, "evaluation/fqe")
     row = dataset_row(twin.TrainConfig, "evaluation/fqe", dataset)
     settings = row | {"policy": policy, "env": dataset, "runs_path": str(folder), "device": "cpu"}
@@ -106,7 +106,7 @@ def judged(framework: str, policy: str, dataset: str, folder: Path) -> dict[str,
 
 
 def table(summary: dict[str, Any]) -> str:
-    """A results file as Markdown: the measures of each policy, mean and deviation over seeds; and how they rank."""
+    """Formats a results file as Markdown: each policy's measures, mean and deviation over seeds, and their rankings."""
     policies, measures = summary["policies"], list(MEASURES)
     lines = [
         f"| dataset | policy | D4RL score | discounted return | FQE in | {' | '.join(MEASURES.values())} |",
@@ -122,7 +122,7 @@ def table(summary: dict[str, Any]) -> str:
 
 
 def _rankings(summary: dict[str, Any]) -> Iterator[str]:
-    """In how many seeds each measure puts the policy of the best score before each other one."""
+    """The number of seeds in which each measure ranks the policy with the best score above each other policy."""
     best = max(summary["policies"], key=lambda name: summary["policies"][name]["score"])
     found = {(row["dataset"], row["policy"], row["framework"]): row["measures"] for row in summary["judged"]}
     yield f"| dataset | {best}, ranked over | FQE in | {' | '.join(MEASURES[name] for name in RANKING)} |"
@@ -136,7 +136,7 @@ def _rankings(summary: dict[str, Any]) -> Iterator[str]:
 
 
 def once(path: Path, make: Callable[[], Any]) -> Any:
-    """The content of the file; if there is no file, it is made now."""
+    """The content of the file, which is made if it does not exist."""
     if not path.exists():
         write_atomically(path, json.dumps(make(), default=float).encode())
     return json.loads(path.read_text())

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.lookups`: what it costs to look for a twin's file, and what that did to ratios over PyTorch.
+"""`python -m benchmarks.lookups`: the cost of looking for a twin's file, and its effect on ratios over PyTorch.
 
-The timed PyTorch loops did so at every update from 2026-11-22 to 2026-11-29. The rates of what ships are this
-machine's, from `shipped-<machine>.json`; what they would have been with the look-up follows from its time.
+The timed PyTorch loops did so at every update from 2026-11-22 to 2026-11-29. The rates of the default code come from
+this machine's `shipped-<machine>.json`; the rates with the look-up follow from its time.
 """
 
 import argparse
@@ -20,7 +20,7 @@ _TRIES = 200
 
 
 def seconds_of_a_lookup() -> float:
-    """The median time of finding and importing a twin that is imported already."""
+    """The median time of finding and importing a twin that is already imported."""
     load_twin("torch", "td3_bc")
     times = []
     for _ in range(_TRIES):
@@ -31,7 +31,7 @@ def seconds_of_a_lookup() -> float:
 
 
 def table(summary: Mapping[str, Any]) -> str:
-    """A results file as a Markdown table."""
+    """Formats a results file as a Markdown table."""
     lines = [
         f"| algorithm | {EAGER} | {EAGER}, with a look-up | {SHIPPED} | over eager | over eager, with a look-up "
         "| too high by |",

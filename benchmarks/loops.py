@@ -1,9 +1,10 @@
 """`python -m benchmarks.loops [td3_bc ...]`: are the timed loops as fast as the loop that ships?
 
-Three loops make updates on the data of a pair's default run. They are the benchmark's rung, a bare loop written out
-here, and the twin's own `train`. They take turns of some tenths of a second, so the median of their ratios holds on a
-machine that others use, too. A rung more than 5% from `train` is an error. It charges a framework for work that no run
-does, or spares it some.
+Three loops make updates on the data of a pair's default run: the benchmark's rung, a bare loop written out here, and
+the
+twin's own `train`. They take turns of a few tenths of a second, so that the median of their ratios is valid on a shared
+machine. A rung more than 5% from `train` is an error, because it charges a framework for work that no run does, or
+spares it some.
 """
 
 import argparse
@@ -38,11 +39,11 @@ from shared.runs.record import Record
 from shared.runs.run import Run
 from shared.runs.task import Task
 
-# How far a loop may be from the run's own
+# How far a loop's speed may differ from that of the run's own loop
 TOLERANCE = 0.05
-# At most so many turns, and about so many seconds of them
+# The largest number of turns, and the approximate time for them
 TURNS, SECONDS = 40, 10
-# A turn's share of the benchmark's blocks
+# The number of turns in one of the benchmark's blocks
 PARTS = {"torch": 10, "jax": 3}
 SIDES = {"torch": EAGER, "jax": SHIPPED}
 # The runs of other pairs do more than update: they act, roll out a model, or need a model or a policy first.
@@ -62,12 +63,12 @@ class OfTask(Subject):
 
     @property
     def shape(self) -> Shape:
-        """Of an observation."""
+        """The shape of an observation."""
         return self.task.shape
 
     @property
     def action_dim(self) -> int:
-        """Components of an action, or how many actions there are."""
+        """The number of action components, or of finite actions."""
         return self.task.action_dim
 
     @property
@@ -77,7 +78,7 @@ class OfTask(Subject):
 
 
 class Enough(InputError):
-    """Enough turns are taken: the run ends without a word."""
+    """Enough turns are taken, so the run ends without a message."""
 
 
 class Turns:
@@ -93,17 +94,17 @@ class Turns:
         self._end = 0.0
 
     def begin(self, task: Task) -> None:
-        """Makes the other loops learn from a run's data, and compiles them."""
+        """Makes and compiles the other loops for a run's data."""
         self.others = self._make(task)
         for block in self.others.values():
             block()
         self._end = time.perf_counter() + SECONDS
 
     def after(self, updates: int) -> None:
-        """The run has made so many updates more; when its turn is over, the others have theirs.
+        """Counts the run's further updates; when its turn is over, the others have theirs.
 
         Raises:
-            Enough: After `TURNS` turns, or after `SECONDS` and three of them.
+            Enough: After `TURNS` turns, or after `SECONDS` and three turns.
         """
         self._left -= updates
         if self._left > 0:
@@ -124,29 +125,29 @@ class Turns:
         return {name: self.updates / statistics.median(seconds) for name, seconds in self.seconds.items()}
 
     def over(self, name: str) -> float:
-        """The speed of a loop divided by that of the run's own, turn by turn: the median."""
+        """The speed of a loop divided by the speed of the run's own loop: the median over the turns."""
         turns = zip(self.seconds["train"], self.seconds[name], strict=True)
         return statistics.median(ours / other for ours, other in turns)
 
 
 def train(twin: ModuleType, settings: dict[str, Any], turns: Turns) -> None:
-    """A run of a twin's own `train`, which saves and evaluates nothing, since no update does."""
+    """Runs a twin's own `train` without saving or evaluating, because the other loops do neither."""
 
     class Timed(Run):
-        """Tells `turns` of its updates."""
+        """Reports its updates to `turns`."""
 
         def __init__(self, config: Any, task: Task, *rest: Any) -> None:
             super().__init__(config, task, *rest)
             turns.begin(task)
 
         def evaluate(self, *args: Any, **named: Any) -> None:
-            """Nothing."""
+            """Does nothing."""
 
         def save(self, *args: Any, **named: Any) -> None:
-            """Nothing."""
+            """Does nothing."""
 
         def advance(self, updates: int, steps: int | None = None) -> None:
-            """As a run does."""
+            """Advances as a run does."""
             super().advance(updates, steps)
             turns.after(updates)
 
@@ -160,7 +161,7 @@ def train(twin: ModuleType, settings: dict[str, Any], turns: Turns) -> None:
 
 
 def bare_torch(subject: Subject) -> Callable[[], Any] | None:
-    """PyTorch's loop as a reader would write it; None where a draw depends on more than settings and sizes."""
+    """PyTorch's loop as a reader would write it; None if a draw depends on more than settings and sizes."""
     twin = subject.pair.torch
     config, device = twin.TrainConfig(**subject.settings), torch_side.resolve_device("cpu")
     sizes = {"dataset_size": len(subject.columns[0]), "action_dim": subject.action_dim}
@@ -180,7 +181,7 @@ def bare_torch(subject: Subject) -> Callable[[], Any] | None:
 
 
 def bare_jax(subject: Subject) -> Callable[[], Any]:
-    """JAX's loop as a reader would write it: a call of the compiled interval, until its metrics are there."""
+    """JAX's loop as a reader would write it: it calls the compiled interval, and waits for its metrics."""
     twin = subject.pair.jax
     config, key = twin.TrainConfig(**subject.settings), jax.random.key(0)
     statics = subject.pair.interval_statics(config, 0, subject.updates)
@@ -200,18 +201,18 @@ BARE = {"torch": bare_torch, "jax": bare_jax}
 
 
 def measured(name: str, side: str) -> dict[str, dict[str, float]]:
-    """Updates per second of each loop, and its ratio over `train`, by name; meant for a process of its own."""
+    """Updates per second of each loop, and its ratio to `train`, by name; should run in a separate process."""
     pair = PAIRS[name]
     timed = {**pair.settings.get("timed", {}), "device": "cpu"}
     config = getattr(pair, side).TrainConfig(**timed)
 
     def alike(updates: int) -> bool:
-        """Whether the second turn of a run is computed by the first one's program, as intervals of real runs are."""
+        """Whether the second turn of a run reuses the first one's program, as intervals of real runs do."""
         first, second = (pair.interval_statics(config, start, updates) for start in (0, updates))
         return first == second
 
-    # Some tenths of a second: JAX's loop waits for its metrics after each turn. No program is compiled for a phase in a
-    # period that is much longer.
+    # A few tenths of a second, because JAX's loop waits for its metrics after each turn. No program is compiled for a
+    # phase in a period that is much longer.
     least = max(1, UPDATES[name] // PARTS[side])
     updates = next(filter(alike, range(least, 4 * least)), least)
 
@@ -227,7 +228,7 @@ def measured(name: str, side: str) -> dict[str, dict[str, float]]:
 
 
 def apart(loops: Mapping[str, Mapping[str, float]]) -> str:
-    """Which loops are too far from the run's own, in words; empty if none is."""
+    """Describes the loops that are too far from the run's own; empty if there are none."""
     faults = [
         f"{kind} makes {found['over_train']:.2f} of the {loops['train']['updates_per_second']:.1f} updates/s of train"
         for kind, found in loops.items()
@@ -237,7 +238,7 @@ def apart(loops: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def table(summary: dict[str, Any]) -> str:
-    """A results file as a Markdown table."""
+    """Formats a results file as a Markdown table."""
     lines = [
         "| algorithm | framework | `train`, updates/s | timed loop | bare loop | timed / `train` | bare / `train` |",
         "|---|---|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""The most memory that a process has had, as Linux tells it."""
+"""Measures the peak memory of a process, as Linux reports it."""
 
 import re
 import subprocess
@@ -6,28 +6,28 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-# Between two looks at another process
+# The time between two looks at another process
 _SECONDS = 0.05
 
 
 def forget_peak() -> None:
-    """From here on the peak of this process counts anew."""
+    """Resets the peak of this process."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak(process: int | str = "self") -> float:
-    """Of a process, by its number, in GiB; 0 where it has just ended."""
+    """The peak memory of a process, given by its number, in GiB; 0 if it has just ended."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     return int(found[1]) / 2**20 if found else 0.0
 
 
 def watched(command: list[str], folder: Path, environment: Mapping[str, str]) -> float:
-    """Runs a command, whose output goes nowhere; the most memory that its process had, in GiB.
+    """Runs a command without its output, and returns the peak memory of its process, in GiB.
 
-    What `wait4` says of it would count the process that started it, too.
+    `wait4` would include the process that started it.
 
     Raises:
-        subprocess.CalledProcessError: It failed.
+        subprocess.CalledProcessError: The command failed.
     """
     highest = 0.0
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL) as process:

@@ -1,7 +1,8 @@
 """`python -m benchmarks.online [finetune/iql ...]`: environment steps per second of the online phase.
 
-Both twins step HalfCheetah, whose states and actions have the sizes of all benchmarks here, under CORL's defaults, an
-update after each step. Blocks take turns, and the best of each side counts. The simulator's share stands beside it.
+Both twins step HalfCheetah, whose states and actions have the sizes of all benchmarks here, under CORL's defaults, with
+an update after each step. Blocks take turns, and the best of each side counts. The table also shows the simulator's
+share.
 """
 
 import argparse
@@ -36,10 +37,10 @@ TORCH, JAX = "PyTorch eager", "JAX"
 
 
 class Side(NamedTuple):
-    """One framework's twin, ready to go on.
+    """One framework's twin, ready to continue.
 
     Attributes:
-        block: Plays `STEPS` steps of the environment with an update each.
+        block: Makes `STEPS` steps in the environment, with an update each.
         experience: The environment.
     """
 
@@ -48,7 +49,7 @@ class Side(NamedTuple):
 
 
 def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
-    """The loop of the PyTorch twin's `train` without what surrounds it."""
+    """The loop in the PyTorch twin's `train`, by itself."""
     twin, apart = pair.torch, pair.two_buffers
     experience, device = training_environment(config, task), torch.device("cpu")
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -76,7 +77,7 @@ def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
 def torch_draws(
     pair: Pair, twin: ModuleType, config: Any, trainer: Any, dataset: Any, ring: torch_ring.Ring
 ) -> tuple[Any, Any]:
-    """An online update's batch and noise, from one buffer or from two."""
+    """An online update's batch and noise, from one replay buffer or from two."""
     device = torch.device("cpu")
     if not pair.two_buffers:
         indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device, *pair.torch_phase(trainer))
@@ -88,7 +89,7 @@ def torch_draws(
 
 
 class _Endless:
-    """In place of a run: one that nobody stops."""
+    """Stands in for a run that nobody stops."""
 
     stopping, step, unfinished = False, 0, None
 
@@ -100,7 +101,7 @@ def jax_side_of(pair: Pair, config: Any, task: Any) -> Side:
     """The functions that the JAX twin's `train` calls."""
     twin, apart = pair.jax, pair.two_buffers
     experience, key = training_environment(config, task), jax.random.key(0)
-    # Calls before the switch would be ones of a warm-up, which makes no update.
+    # Calls before the switch would be part of a warm-up, which makes no update.
     held = {"state": twin.create_train_state(key, config, STATE_DIM, ACTION_DIM, 1.0), "step": config.switch}
     dataset = jax_data.to_device(pair.as_rows(task.dataset))
     if hasattr(held["state"], "begin"):
@@ -123,7 +124,7 @@ def jax_side_of(pair: Pair, config: Any, task: Any) -> Side:
 
 @contextmanager
 def simulated() -> Iterator[list[float]]:
-    """Collects the seconds of each step of an environment meanwhile."""
+    """Collects the seconds of each environment step in this context."""
     step, seconds = Stepper.step, []
 
     def timed(self: Stepper, *args: Any, **named: Any) -> Any:
@@ -155,7 +156,7 @@ def measure(name: str) -> dict[str, dict[str, float]]:
 
 
 def sides_of(pair: Pair, path: Path) -> dict[str, Side]:
-    """Both twins of a pair, ready to go on from made-up rows."""
+    """Both twins of a pair, ready to continue from made-up rows."""
     with h5py.File(path, "w") as file:
         for key, values in made_up_rows(ROWS).items():
             file[key] = values
@@ -175,7 +176,7 @@ def sides_of(pair: Pair, path: Path) -> dict[str, Side]:
 
 
 def table(summary: dict[str, Any]) -> str:
-    """A results file as Markdown."""
+    """Formats a results file as Markdown."""
     lines = [
         f"| algorithm | {TORCH}, steps/s | {JAX}, steps/s | ratio | the simulator's share ({TORCH}, {JAX}) |",
         "|---|---|---|---|---|",

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.programs`: what XLA makes of an interval of updates, as counts that no clock disturbs.
+"""`python -m benchmarks.programs`: XLA's program for an interval of updates, as counts that no clock disturbs.
 
-An operation is what the device is asked for one by one: a fusion of elementwise work, a matrix product, a copy. On a
-GPU each is a kernel's launch; a small network's speed is their number more than their size.
+Each operation is a separate request to the device: a fusion of elementwise work, a matrix product, a copy. On a GPU
+each one is a kernel launch; a small network's speed depends on their number more than on their size.
 """
 
 import argparse
@@ -16,28 +16,28 @@ from benchmarks.subjects import UPDATES, Subject
 from benchmarks.work import full_precision
 from shared.runs.machine import versions
 
-# Updates of the interval that is compiled, and rows that it learns from. Neither changes what an update is, but for a
+# The updates in the compiled interval, and the rows that it learns from. Neither changes an update, except for a
 # dynamics ensemble, whose update is an epoch over all rows.
 INTERVAL, ROWS = 200, 1000
 
 _COMPUTATION = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[\w.-]+) \(")
 _INSTRUCTION = re.compile(r" +(?:ROOT )?%?[\w.-]+ = .*? (?P<operation>[a-z][a-z0-9-]*)\(")
 _FUSION = re.compile(r" fusion\(.*calls=%?(?P<body>[\w.-]+)")
-# Small loops, and what is split among threads
+# Small loops, and work that is split among threads
 _CALL = re.compile(r" call\(.*to_apply=%?(?P<body>[\w.-]+)")
 _LOOP = re.compile(r'body=%?(?P<body>[\w.-]+).*"known_trip_count":\{"n":"(?P<turns>\d+)"')
-# Names and views of what is there already
+# Names and views of existing data
 _NOTHING = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
 
 
 def operations(program: str) -> Counter[str]:
-    """How often each operation runs in a compiled program, loops multiplied by their turns.
+    """Counts how often each operation runs in a compiled program, multiplied by the turns of its loops.
 
     Args:
-        program: XLA's text of it, optimised.
+        program: The text of the optimised program.
 
     Raises:
-        ValueError: The program does not tell how often one of its loops turns.
+        ValueError: The program does not say how many turns one of its loops has.
     """
     computations = {}
     for text in re.split(r"\n{2,}", program.strip()):
@@ -68,13 +68,13 @@ def _run(name: str, computations: Mapping[str, Sequence[str]]) -> Counter[str]:
 
 
 def _kind(line: str, operation: str, computations: Mapping[str, Sequence[str]]) -> str:
-    """A matrix product may stand within a fusion."""
+    """The kind of an operation; a fusion that contains a matrix product counts as one."""
     fused = _FUSION.search(line)
     return "dot" if fused and any(" dot(" in inner for inner in computations[fused["body"]]) else operation
 
 
 def per_update(name: str) -> dict[str, float]:
-    """An algorithm's operations for one update, on average over an interval, under CORL's defaults."""
+    """An algorithm's operations per update, averaged over an interval, under CORL's defaults."""
     train, arguments = interval(Subject(name, INTERVAL, rows=ROWS))
     program: Any = train.func
     found = operations(program.lower(*arguments, **train.keywords).compile().as_text())
@@ -83,7 +83,7 @@ def per_update(name: str) -> dict[str, float]:
 
 
 def table(summary: dict[str, Any]) -> str:
-    """A results file as a Markdown table."""
+    """Formats a results file as a Markdown table."""
     lines = ["| algorithm | operations per update | fusions | matrix products | copies |", "|---|---|---|---|---|"]
     for name, found in summary["algorithms"].items():
         lines.append(f"| {name} | {' | '.join(f'{count:.1f}' for count in found.values())} |")

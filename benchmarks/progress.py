@@ -1,4 +1,4 @@
-"""A line for each block: which algorithm, which rung, which block of how many, how fast, how long the rest may take."""
+"""Prints a line for each block: algorithm, rung, block number, speed, and the estimated time for the rest."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Case(NamedTuple):
-    """A block of a rung of an algorithm; blocks count from 0."""
+    """A block of a rung for an algorithm; blocks count from 0."""
 
     name: str
     block: int
@@ -16,12 +16,12 @@ class Case(NamedTuple):
 
 
 class Progress:
-    """Says which block begins, and how it ended.
+    """Prints when a block begins, and its result.
 
     Args:
-        cases: All that will be timed, in order.
-        write: Takes text that follows what was written before.
-        clock: In seconds.
+        cases: All blocks to be timed, in order.
+        write: Called with text that follows the text before.
+        clock: Returns seconds.
     """
 
     def __init__(
@@ -31,24 +31,24 @@ class Progress:
         self._blocks = 1 + max(case.block for case in cases)
         self._begin = 0.0
         self._ready: set[Any] = set()
-        # Seconds of first blocks with all that makes them ready, and of blocks alone
+        # Seconds of first blocks including their preparation, and of blocks alone
         self._firsts: list[float] = []
         self._alone: list[float] = []
 
     def begin(self, case: Case) -> None:
-        """A line's first half."""
+        """Prints the first half of a line."""
         self._begin = self._clock()
         compiles = "" if (case.name, case.rung) in self._ready else " (compiles first)"
         self._write(f"\n{case.name}, {case.rung}, block {case.block + 1} of {self._blocks}{compiles}: ")
 
     def end(self, case: Case, seconds: float, rate: float, disturbed: bool) -> None:
-        """Its second half.
+        """Prints the second half of a line.
 
         Args:
-            case: The one that began.
-            seconds: What the block itself took.
+            case: The block that began.
+            seconds: The time of the block itself.
             rate: Its updates per second.
-            disturbed: Whether other jobs took so much of the machine that it does not count.
+            disturbed: Whether other jobs took too much of the machine for the block to count.
         """
         if (case.name, case.rung) not in self._ready:
             self._firsts.append(self._clock() - self._begin)
@@ -60,6 +60,6 @@ class Progress:
         self._write(f"{rate:.1f} updates/s{beside}; about {minutes}:{seconds_left:02d} left")
 
     def left(self) -> float:
-        """Seconds that the rest will take, if first blocks and later ones take what they took so far."""
+        """The estimated seconds for the rest, if first and later blocks keep taking the same time."""
         firsts = {(case.name, case.rung) for case in self._left} - self._ready
         return float(len(firsts) * np.mean(self._firsts) + (len(self._left) - len(firsts)) * np.mean(self._alone))

@@ -1,8 +1,9 @@
 """`python -m benchmarks.regression`: whether what ships is still as much faster than PyTorch eager as it was.
 
-The ratio of the two is measured anew, in turns, and held against this machine's results files. The file of the whole
-ladder goes before that of what ships alone, which has more algorithms. A ratio taken in one run moves less than the
-rates, which move with the machine. Blocks beside other jobs do not count.
+The ratio of the two is measured again, in turns, and compared with this machine's results files. The file with all
+rungs
+takes precedence over the file with only the default code, which has more algorithms. A ratio within one run varies less
+than the rates, which depend on the machine's state. Blocks disturbed by other jobs do not count.
 """
 
 import argparse
@@ -19,10 +20,11 @@ from benchmarks.rungs import EAGER, SHIPPED
 from benchmarks.subjects import UPDATES
 from shared.runs.machine import hardware
 
-# The share of its ratio that an algorithm may lose. On an idle machine of two cores, with the same programs, ratios
-# moved by 3% within an hour. From one day to another some rose by more (TD3+BC's as PyTorch was slower); none fell.
+# The share of its ratio that an algorithm may lose. On an idle machine with two cores and with the same programs,
+# ratios varied by 3% within an hour. From one day to another some rose by more (TD3+BC's because PyTorch was slower);
+# none fell.
 TOLERANCE = 0.1
-# Attempts at undisturbed blocks, for each turn that is wanted
+# Attempts at undisturbed blocks, for each turn needed
 ATTEMPTS = 4
 
 
@@ -31,10 +33,10 @@ class Busy(Exception):
 
 
 def undisturbed(name: str, *timers: Callable[[], Block]) -> list[tuple[Block, ...]]:
-    """`BLOCKS` times a block of each, in turns, other jobs away; where one is disturbed, all are repeated.
+    """Times `BLOCKS` rounds of undisturbed blocks, one block of each kind; a disturbed round is repeated.
 
     Raises:
-        Busy: Too many were disturbed.
+        Busy: Too many rounds were disturbed.
     """
     found = []
     for _ in range(BLOCKS * ATTEMPTS):
@@ -60,13 +62,13 @@ def pairs(processes: Processes, name: str) -> list[tuple[Block, Block]]:
 
 
 def ratio(pairs: Sequence[tuple[Block, Block]]) -> float:
-    """How many times faster what ships is, each side by its best block; both make the same number of updates."""
+    """The speed-up of the default code, by the best block of each side; both make the same number of updates."""
     eager, shipped = (min(block.seconds for block in blocks) for blocks in zip(*pairs, strict=True))
     return eager / shipped
 
 
 def verdict(name: str, before: float, now: float) -> tuple[str, bool]:
-    """A line on an algorithm, and whether it kept its ratio."""
+    """A line about an algorithm, and whether it kept its ratio."""
     kept = now >= before * (1 - TOLERANCE)
     return f"{name}: {now:.2f} times {EAGER}, {before:.2f} in the results file{'' if kept else ': SLOWER'}", kept
 
@@ -77,7 +79,7 @@ def expected(found: dict[str, Any]) -> float:
 
 
 def main() -> None:
-    """Prints a line for each algorithm; exits with 1 if one lost more than the tolerance, with 2 if none can tell."""
+    """Prints a line per algorithm; exits with 1 if one lost more than the tolerance, with 2 if none was measured."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("algorithm", nargs="?", choices=UPDATES, help="one of them (default: all)")
     chosen = parser.parse_args().algorithm

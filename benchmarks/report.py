@@ -1,9 +1,9 @@
 """`corl-twins tables`: every results file as a table; `--write` puts them into the README and the docs.
 
-It draws two charts of each machine's ladders and the learning curves of runs over seeds for the docs, too.
+For the docs it also draws two charts of each machine's rungs, and the learning curves of runs over seeds.
 
 A page has a place for a table between two comments, `<!-- updates -->` and `<!-- /updates -->`. The word is a key of
-`TABLES`. An algorithm's name or a side may follow the word, and the table is of that alone. What stands between the
+`TABLES`. An algorithm's name or a side may follow the word, and the table then covers only that. Everything between the
 comments is replaced: no figure is typed by hand.
 """
 
@@ -43,18 +43,18 @@ from shared.errors import InputError
 from shared.files import write_atomically
 
 DOCS = ROOT / "docs"
-# Those of `side_by_side` are made when the site is built.
+# The pages in `side_by_side` are made when the site is built.
 PAGES = [
     *(ROOT / "README.md", DOCS / "index.md"),
     *(path for path in sorted(DOCS.glob("*/*.md")) if path.parent.name != "side_by_side"),
 ]
 FIGURES = DOCS / "figures"
-# What leads from a page to them
+# The path from a page to the figures
 _FIGURES = "../figures"
-# A table's place on a page: its kind, and of which algorithm or side
+# A table's place on a page: its kind, and the algorithm or side that it covers
 PLACE = re.compile(r"(<!-- (\w+)(?: ([\w/]+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTALL)
 
-# Charts of how cost grows: the end of the file's name, what is drawn, and what it is called
+# Charts of growing cost: the end of the file's name, the value drawn, and its title
 GROWN = {
     "": ("updates_per_second", "Updates per second"),
     "-peak": ("share", "Share of the machine's peak"),
@@ -63,20 +63,20 @@ GROWN = {
 
 
 def measured(summary: dict[str, Any]) -> str:
-    """Where and how a results file was made."""
+    """Describes where and how a results file was made."""
     machine = summary["hardware"]
     device = (machine["gpus"] or [machine["cpu"]])[0]
     return f"`{summary['command']}` on {device}, {machine['cores']} cores, {summary['date']}"
 
 
 def benchmarked(summary: dict[str, Any]) -> str:
-    """Where and how updates were timed: with what versions and beside what load, too."""
+    """Describes where and how updates were timed, with versions and load."""
     versions, load = summary["versions"], summary["load_before"]
     return f"{measured(summary)}; torch {versions['torch']}, jax {versions['jax']}, load {load:.1f} before"
 
 
 def row_by_row(summary: dict[str, Any]) -> str:
-    """Where a file of rows was made, by what command, when, under which versions, and beside what load at most."""
+    """Where, by which commands, when and with which versions a file of rows was made, and the highest load."""
     rows = [found["measured"] for found in summary["algorithms"].values()]
     machine, load = summary["hardware"], max(row["load_before"] for row in rows)
     libraries = [f"{name} {_each(row['versions'][name] for row in rows)}" for name in ("torch", "jax")]
@@ -91,13 +91,13 @@ def _each(values: Iterable[str]) -> str:
 
 
 def _without_choice(command: str) -> str:
-    """A benchmark's command without the algorithms and rungs that it was told."""
+    """A benchmark's command without the algorithms and rungs selected."""
     module = re.match(r"python -m benchmarks\.\w+", command)
     return module[0] if module else "pytest --benchmark-only"
 
 
 def updates(name: str | None) -> str:
-    """Updates per second on every machine that measured them: of all algorithms in short, or every rung of one."""
+    """Updates per second on every machine that measured them: a summary of all algorithms, or every rung of one."""
     found = []
     for path in files("updates"):
         summary = json.loads(path.read_text())
@@ -110,20 +110,20 @@ def updates(name: str | None) -> str:
 
 
 def speed(_: str | None) -> str:
-    """Updates per second of what ships and of PyTorch's best, all machines beside each other."""
+    """Updates per second of the default code and of PyTorch's best, with a column for each machine."""
     summaries = [json.loads(path.read_text()) for path in files("updates")]
     machines = "\n".join(f"- {row_by_row(summary)}" for summary in summaries)
     return f"{machines}\n\n{results.side_by_side(summaries)}\n"
 
 
 def shipped(_: str | None) -> str:
-    """Updates per second of what ships, on every machine that measured it alone."""
+    """Updates per second of the default code, on every machine that measured it alone."""
     summaries = [json.loads(path.read_text()) for path in files("shipped")]
     return "\n".join(f"{row_by_row(summary)}:\n\n{results.shipped_table(summary)}\n" for summary in summaries)
 
 
 def seeds_of(name: str | None) -> str:
-    """Whole runs over seeds, of one algorithm or of all; default runs first."""
+    """Whole runs over seeds, for one algorithm or all; default runs first."""
     found: dict[bool, list[str]] = {True: [], False: []}
     for path in files("seeds"):
         summary = json.loads(path.read_text())
@@ -142,24 +142,24 @@ def data_scores(summary: dict[str, Any]) -> str:
 
 
 def means(summary: dict[str, Any]) -> str:
-    """Two cells: each framework's mean score over seeds, and its deviation."""
+    """Two cells with each framework's mean score over seeds, and its deviation."""
     sides = (summary["frameworks"][framework] for framework in seeds.FRAMEWORKS)
     return " | ".join(f"{side['mean']:.1f} +- {side['std']:.1f}" for side in sides)
 
 
 def minutes(summary: dict[str, Any]) -> str:
-    """One cell: how long each framework's runs took."""
+    """A cell with the minutes that each framework's runs took."""
     sides = (summary["frameworks"][framework] for framework in seeds.FRAMEWORKS)
     return ", ".join(f"{np.mean(side['seconds_total']) / 60:.1f}" for side in sides)
 
 
 def has_curves(summary: dict[str, Any]) -> bool:
-    """Whether runs over seeds kept all their scores; those of before 2026-11-23 kept the last ones."""
+    """Whether runs over seeds kept all their scores; those before 2026-11-23 kept only the last ones."""
     return "curves" in summary["frameworks"]["torch"]
 
 
 def curves(path: Path, summary: dict[str, Any]) -> str:
-    """The learning curves of runs over seeds, as a picture on their page; empty where they were not kept."""
+    """The learning curves of runs over seeds, as a picture on their page; empty if they were not kept."""
     if not has_curves(summary):
         return ""
     name = PAIRS[summary["algorithm"]].title
@@ -168,7 +168,7 @@ def curves(path: Path, summary: dict[str, Any]) -> str:
 
 
 def timed_runs(_: str | None) -> str:
-    """Runs from the start of their processes to the end."""
+    """Whole runs, timed from the start of their processes to the end."""
     summaries = [json.loads(path.read_text()) for path in files("runs")]
     return "\n".join(f"{measured(summary)}:\n\n{whole_runs.table(summary)}\n" for summary in summaries)
 
@@ -189,7 +189,7 @@ def tried(_: str | None) -> str:
 
 
 def scores(_: str | None) -> str:
-    """One row for each file of whole runs, with CORL's published score where it has one."""
+    """One row for each file of whole runs, with CORL's published score if there is one."""
     summaries = [json.loads(path.read_text()) for path in files("seeds")]
     corls = [_corl(summary) for summary in summaries]
     heads = ["algorithm", "dataset", "updates", "seeds", "PyTorch [95%]", "JAX [95%]"]
@@ -233,7 +233,7 @@ def compared(_: str | None) -> str:
 
 
 def forms(name: str | None) -> str:
-    """Default runs beside runs with other settings, of the algorithms that were run so, or of one."""
+    """Default runs next to runs with other settings, for all algorithms that have such runs, or for one."""
     others = [json.loads(path.read_text()) for path in files("forms")]
     named = {summary["algorithm"] for summary in others} & ({name} if name else set(PAIRS))
     defaults = [json.loads(path.read_text()) for path in files("seeds")]
@@ -330,11 +330,11 @@ def begun(_: str | None) -> str:
 
 
 def charts() -> dict[str, str]:
-    """Every chart of the docs as SVG, by its file's name."""
+    """Every chart in the docs as SVG, by its file's name."""
     found: dict[str, str] = {}
     for path in files("updates"):
         summary = json.loads(path.read_text())
-        # On a GPU, ratios over PyTorch eager tell of launches alone.
+        # On a GPU, ratios over PyTorch eager measure only kernel launches.
         drawn = chart.over_best if summary["hardware"]["gpus"] else chart.staircases
         found[path.stem] = drawn(summary)
         if chart.many_seeds(summary):
@@ -361,7 +361,7 @@ def compared_loops(_: str | None) -> str:
 
 
 def corrected(_: str | None) -> str:
-    """How far the look-up of a file at every update raised the ratio over PyTorch eager."""
+    """How much looking up a file at every update raised the ratio over PyTorch eager."""
     summaries = [json.loads(path.read_text()) for path in files("lookups")]
     return "\n".join(f"{measured(summary)}:\n\n{lookups.table(summary)}\n" for summary in summaries)
 
@@ -397,10 +397,10 @@ TABLES: dict[str, Callable[[str | None], str]] = {
 
 
 def filled(page: str) -> str:
-    """A page with its places filled; one that no results file fills stays empty.
+    """A page with its places filled; a place without a results file stays empty.
 
     Raises:
-        KeyError: A place is of an unknown kind.
+        KeyError: A place has an unknown kind.
     """
     return PLACE.sub(lambda place: place[1] + "\n" + TABLES[place[2]](place[3]) + "\n" + place[5], page)
 
@@ -409,7 +409,7 @@ def write_pages() -> None:
     """Fills the tables of the README and the docs, and draws each machine's charts.
 
     Raises:
-        InputError: The pages are not here, as in an installed package.
+        InputError: The pages do not exist, as in an installed package.
     """
     if not DOCS.is_dir():
         raise InputError("--write fills the README and the docs, which only a clone of the repository has")
@@ -423,7 +423,7 @@ def main(arguments: Sequence[str]) -> None:
     """Prints every table, or writes them into the pages.
 
     Raises:
-        InputError: The command line cannot be used, or there are no pages to write.
+        InputError: The command line is invalid, or there are no pages to write.
     """
     parser = Parser(
         prog="corl-twins tables",

@@ -1,4 +1,4 @@
-"""Results files: what was measured, on what, and how."""
+"""Results files: the measurements, with the machine and the method."""
 
 import argparse
 import json
@@ -22,27 +22,27 @@ from shared.runs.machine import hardware, load, versions
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "benchmarks" / "results"
-# Of each rung where every rung is timed, and where what ships is timed alone
+# The number of blocks of each rung if every rung is timed, and if only the default code is timed
 BLOCKS, SHIPPED_BLOCKS = 5, 3
 
-# Of a machine's processor time, what others may take before a block no longer counts
+# The share of a machine's processor time that other jobs may take before a block no longer counts
 DISTURBED = 0.05
 
 
 class Block(NamedTuple):
-    """How long a block took, and the share of the machine that other jobs had meanwhile."""
+    """How long a block took, and the share of the machine that other jobs used meanwhile."""
 
     seconds: float
     others: float
 
 
 class Climb(NamedTuple):
-    """Which rungs are timed, how often, and where their results go: to a file of their own, which replaces no other.
+    """Which rungs are timed, how often, and which results file they go to.
 
-    The file takes each algorithm by itself, so a part of all may be timed. The others' rows stay as they are.
+    The file is updated algorithm by algorithm, so some of them may be timed alone. The other rows stay unchanged.
     """
 
-    # What the results file's name begins with
+    # The beginning of the results file's name
     kind: str
     blocks: int
     # An algorithm's rungs, by its name
@@ -54,7 +54,7 @@ WHOLE_LADDER = Climb("updates", BLOCKS, lambda name: rungs_of(subject(name)))
 
 
 class Results:
-    """Blocks by algorithm and rung, and what they mean."""
+    """Collects blocks by algorithm and rung, and computes their results."""
 
     def __init__(self, command: str, climb: Climb) -> None:
         self.command = command
@@ -65,7 +65,7 @@ class Results:
         self.load_before = load()
 
     def add(self, name: str, rung: str, block: Block) -> None:
-        """One block."""
+        """Adds one block."""
         self.blocks[name][rung].append(block)
 
     def complete(self, names: Collection[str]) -> bool:
@@ -74,7 +74,7 @@ class Results:
         return all(len(self.blocks.get(name, {}).get(rung, [])) >= self.climb.blocks for name, rung in rungs)
 
     def rates(self, name: str, rung: str) -> np.ndarray:
-        """Updates per second of each block that no other job disturbed; of all of them if there is none such."""
+        """Updates per second of each block that no other job disturbed, or of all blocks if there is none such."""
         blocks = self.blocks[name][rung]
         counted = [block for block in blocks if block.others < DISTURBED] or blocks
         return np.array([updates_per_second(name, rung, block) for block in counted])
@@ -114,7 +114,7 @@ class Results:
         }
 
     def write(self) -> Path | None:
-        """Writes each algorithm that has all its blocks into the file of this machine; None if none has."""
+        """Writes each complete algorithm to this machine's file; returns None if there is none."""
         summary = self.summary()
         rows = {name: row for name, row in summary["algorithms"].items() if self.complete([name])}
         if not rows:
@@ -133,22 +133,22 @@ def spread(rates: np.ndarray) -> dict[str, float]:
 
 
 def updates_per_second(name: str, rung: str, block: Block) -> float:
-    """A block's rate; seeds at once count together."""
+    """A block's rate, counting all seeds together."""
     return RUNGS[rung].updates(subject(name)) / block.seconds
 
 
 def best(found: dict[str, Any], rung: str) -> float:
-    """The best block of a rung, in updates per second: other jobs only ever slow one down."""
+    """The best block of a rung, in updates per second, because other jobs can only slow a block down."""
     return found["rungs"][rung]["updates_per_second"]["max"]
 
 
 def as_rate(value: float) -> str:
-    """Updates per second in print; a rate below 1 with two more digits."""
+    """Formats updates per second, with two more digits for a rate below 1."""
     return f"{value:.1f}" if value >= 1.0 else f"{value:.3f}"
 
 
 def table(summary: dict[str, Any]) -> str:
-    """A results file as a Markdown table, a row for each rung."""
+    """Formats a results file as a Markdown table, with a row for each rung."""
     lines = [
         f"| algorithm | variant | updates/s (min, median, best) | share of matmul peak | over {EAGER} |",
         "|---|---|---|---|---|",
@@ -165,14 +165,14 @@ def table(summary: dict[str, Any]) -> str:
 
 
 class Sides(NamedTuple):
-    """The best rates of both frameworks, in updates per second; None where a file has no such rung.
+    """The best rates of both frameworks, in updates per second; None if a file has no such rung.
 
     Attributes:
-        eager: PyTorch's, called plainly.
+        eager: PyTorch eager's rate.
         champion: PyTorch's best rung.
-        fastest: What that reaches.
-        ours: The JAX scan.
-        over: How often as many the scan makes; None on a GPU without a CUDA graph, where PyTorch's best is not known.
+        fastest: The rate of that rung.
+        ours: The JAX scan's rate.
+        over: The scan's rate over PyTorch's best; None on a GPU without a CUDA graph, where PyTorch's best is unknown.
     """
 
     eager: float | None
@@ -183,7 +183,7 @@ class Sides(NamedTuple):
 
 
 def sides(summary: dict[str, Any], name: str) -> Sides:
-    """Of one algorithm in a results file."""
+    """The best rates of one algorithm in a results file."""
     found = summary["algorithms"][name]
     rates = {rung: best(found, rung) for rung in found["rungs"]}
     theirs = {rung: rate for rung, rate in rates.items() if rung.startswith("PyTorch")}
@@ -195,12 +195,12 @@ def sides(summary: dict[str, Any], name: str) -> Sides:
 
 
 def in_print(over: float | None) -> str:
-    """The ratio over PyTorch's best."""
+    """Formats the ratio over PyTorch's best."""
     return "no graph" if over is None else f"**{over:.2f}**"
 
 
 def short_table(summary: dict[str, Any]) -> str:
-    """A row for each algorithm: what ships on both sides, and the best that PyTorch reaches.
+    """A row for each algorithm: the default code on both sides, and PyTorch's best rate.
 
     A file without PyTorch eager's rates has no columns for them.
     """
@@ -220,7 +220,7 @@ def short_table(summary: dict[str, Any]) -> str:
 
 
 def side_by_side(summaries: Sequence[dict[str, Any]]) -> str:
-    """A row for each algorithm that all of these machines have timed: what ships, and PyTorch's best."""
+    """A row for each algorithm that all these machines have timed: the default code, and PyTorch's best."""
     header, names = "| algorithm | GFLOP per update |", set.intersection(*(set(of["algorithms"]) for of in summaries))
     for summary in summaries:
         machine = summary["hardware"]
@@ -267,23 +267,23 @@ def files(kind: str) -> list[Path]:
 
 
 def results_file(kind: str, machine: dict[str, Any]) -> Path:
-    """Where this machine's results of a kind are kept."""
+    """The path of this machine's results of a kind."""
     name = f"{kind}-{(machine['gpus'] or [machine['cpu']])[0]}-{machine['cores']}-cores"
     return FOLDER / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
 
 
 def write_rows(kind: str, summary: Mapping[str, Any]) -> Path:
-    """Writes a summary's algorithms into the file of its machine, where others' rows stay as they are."""
+    """Writes a summary's algorithms into its machine's file; the rows of other algorithms stay unchanged."""
     path = results_file(kind, summary["hardware"])
     before = json.loads(path.read_text())["algorithms"] if path.exists() else {}
     return _written(kind, {**summary, "algorithms": dict(sorted((before | summary["algorithms"]).items()))})
 
 
 def called(module: str) -> dict[str, str]:
-    """When a module of ours measures, and by what command line, without the folder of this machine that keeps its runs.
+    """The date and command line of a benchmark, without the folder on this machine that keeps its runs.
 
     Args:
-        module: Such as `seeds`, which was called as `python -m benchmarks.seeds`.
+        module: The benchmark's name, such as `seeds` for `python -m benchmarks.seeds`.
     """
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--kept")
@@ -293,12 +293,12 @@ def called(module: str) -> dict[str, str]:
 
 
 def write(kind: str, module: str, measured: Mapping[str, Any]) -> None:
-    """Writes what a module of ours measured, with date, command line and hardware; prints which file it is in.
+    """Writes a benchmark's results with date, command line and hardware, and prints the file's path.
 
     Args:
-        kind: What the file's name begins with; a file of the same kind and machine is replaced.
-        module: As `called` takes it.
-        measured: What JSON can hold.
+        kind: The beginning of the file's name; a file of the same kind and machine is replaced.
+        module: The benchmark's name, as for `called`.
+        measured: The results, which JSON must be able to represent.
     """
     path = _written(kind, {**called(module), "hardware": hardware(), **measured})
     print(path.relative_to(ROOT))
@@ -311,9 +311,9 @@ def _written(kind: str, summary: dict[str, Any]) -> Path:
 
 
 def numerics() -> dict[str, Any]:
-    """How this process, and those that it starts, multiply: precision, PyTorch's threads, and what XLA was told.
+    """How this process and its children multiply: precision, PyTorch's threads, and XLA's flags.
 
-    XLA uses every core if it was not told otherwise.
+    XLA uses every core unless its flags say otherwise.
     """
     products = {
         "torch": torch.get_float32_matmul_precision(),

@@ -1,4 +1,4 @@
-"""The ladders of both frameworks, one change a rung: `tests/benchmarks/test_rungs.py` holds each to what ships."""
+"""The rungs of both frameworks, with one change each; `tests/benchmarks/test_rungs.py` compares their updates."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,9 +16,9 @@ class Rung:
     """One way to make updates.
 
     Attributes:
-        make: From a subject to a block of its updates.
-        seeds: Runs that a block advances at once; its updates are shared out among them.
-        exists: Whether there is such a rung, here and for an algorithm of this name.
+        make: Makes a block of a subject's updates.
+        seeds: Runs that a block advances at once, which share its updates.
+        exists: Whether the rung exists here for the algorithm with this name.
     """
 
     make: Callable[[Subject], Callable[[], Any]]
@@ -26,16 +26,16 @@ class Rung:
     exists: Callable[[str], bool] = lambda name: True
 
     def block(self, subject: Subject) -> Callable[[], Any]:
-        """A block of about as much work on every rung."""
+        """A block with about the same amount of work on every rung."""
         return self.make(replace(subject, updates=subject.updates // self.seeds))
 
     def updates(self, subject: Subject) -> int:
-        """The updates of a block, all seeds together."""
+        """The updates of a block, counting all seeds together."""
         return subject.updates // self.seeds * self.seeds
 
 
 def on_cuda(name: str) -> bool:
-    """Where there is a GPU of NVIDIA's, unless an algorithm's updates differ too much to be recorded."""
+    """Whether there is an NVIDIA GPU and the algorithm's updates do not differ too much to be recorded."""
     few = cuda_graphs.recorded_updates(1, subject(name)) <= cuda_graphs.MOST_RECORDINGS
     return torch.cuda.is_available() and few
 
@@ -56,5 +56,5 @@ RUNGS = {
 
 
 def rungs_of(subject: Subject) -> list[str]:
-    """Those that there are, with an update for each seed: one so large that a block holds few needs no second seed."""
+    """The rungs that exist for a subject and have an update for each seed; large updates do not need many seeds."""
     return [name for name, rung in RUNGS.items() if rung.exists(subject.name) and rung.updates(subject)]

@@ -1,7 +1,7 @@
 """`python -m benchmarks.searches`: how long PRDC's search for the nearest rows takes, by tree and by brute force.
 
-The rows are those of bundled datasets. Where more are asked for, rows are repeated with noise of a tenth of each
-column's deviation. A key is a row's state beside its action with noise. So a policy acts that is near the data, or far.
+The rows are from bundled datasets. If more are needed, rows are repeated with noise of a tenth of each column's
+deviation. A key is a row's state with its action plus noise, like the action of a policy that is near the data, or far.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from shared.runs.machine import load, versions
 
 DATASETS = ("mini/hopper-medium-expert", "mini/halfcheetah-medium-expert")
 ROWS = (1_000, 10_000, 100_000, 1_000_000)
-# Deviations of the noise on a key's action
+# The standard deviation of the noise on a key's action
 POLICIES = {"near": 0.05, "far": 0.5}
 BETA, KEYS, SEARCHES, REPEATS = 2.0, 256, 8, 3
 
@@ -46,7 +46,7 @@ def keys_of(table: np.ndarray, state_dim: int, noise: float, rng: np.random.Gene
 
 
 def milliseconds(search: Any, keys: Array) -> float:
-    """Of one search within a compiled program: the least of some repeats."""
+    """The time of one search within a compiled program: the shortest of several repeats."""
     program = jax.jit(lambda search, keys: jax.lax.map(search.nearest, keys))
     jax.block_until_ready(program(search, keys))
     seconds = []
@@ -58,7 +58,7 @@ def milliseconds(search: Any, keys: Array) -> float:
 
 
 def measured(name: str, rows: int) -> dict[str, Any]:
-    """Both searches among so many rows, in milliseconds, and the seconds in which the tree is made."""
+    """The times of both searches among this many rows, in milliseconds, and the seconds to build the tree."""
     rng = np.random.default_rng(0)
     table, state_dim = made_up(name, rows, rng)
     begin = time.perf_counter()
@@ -72,7 +72,7 @@ def measured(name: str, rows: int) -> dict[str, Any]:
 
 
 def table(summary: dict[str, Any]) -> str:
-    """A results file as a Markdown table."""
+    """Formats a results file as a Markdown table."""
     lines = [
         "| rows | columns | tree, policy near the data | tree, policy far from it | brute force | to make the tree |",
         "|---|---|---|---|---|---|",

@@ -1,6 +1,6 @@
 """`python -m benchmarks.seeds td3_bc`: default runs of both twins over several seeds, and whether they end alike.
 
-Whole runs in processes of their own, from start to final score. The figure of a run is the mean of its last three
+These are whole runs in separate processes, from start to final score. A run's figure is the mean of its last three
 evaluations. The two frameworks count as equal if their means are within one pooled standard deviation of each other.
 """
 
@@ -29,23 +29,23 @@ from shared.frameworks.twins import FRAMEWORKS
 from shared.runs.configs import dataset_row
 from shared.runs.machine import load, on_threads
 
-# What a run that goes on in the environment scored last before that, and at its end
+# The last scores of a run before it continues in the environment, and at its end
 AROUND = ("before_online", "after_online")
-# Seeds from which a comparison of both frameworks is shown on the front page
+# The number of seeds from which on a comparison of both frameworks is shown on the front page
 MANY = 5
 
 
 def whole_run(
     framework: str, name: str, settings: Sequence[str], environment: Mapping[str, str], folder: Path
 ) -> dict[str, Any]:
-    """One run in a process of its own; what its `result.json` holds, and under `curve` the evaluations by step.
+    """Makes one run in a separate process; returns its `result.json`, with the evaluations by step under `curve`.
 
     Args:
         framework: `torch` or `jax`.
-        name: The algorithm's.
+        name: The algorithm's name.
         settings: The run's flags.
-        environment: Variables that its process has besides ours.
-        folder: Where the run goes. One that has ended there before is not made again.
+        environment: Further environment variables for its process.
+        folder: The folder for the run. A run that has already ended there is not repeated.
 
     Raises:
         subprocess.CalledProcessError: The run failed.
@@ -53,7 +53,7 @@ def whole_run(
     if (ended := _ended(folder, name)) is None:
         shutil.rmtree(folder, ignore_errors=True)
         script = [sys.executable, f"corl_{framework}/{name}.py", "--runs_path", str(folder), *settings]
-        # This checkout's packages, whichever one is installed
+        # This checkout's packages, even if others are installed
         variables = os.environ | {"PYTHONPATH": paths(), **environment}
         subprocess.run(script, cwd=ROOT, env=variables, check=True, stdout=subprocess.DEVNULL)
         ended = _ended(folder, name)
@@ -65,13 +65,13 @@ def whole_run(
 
 
 def _ended(folder: Path, name: str) -> Path | None:
-    """The algorithm's run in a folder. A model-based one has made that of its model beside it."""
+    """The algorithm's finished run in a folder. A model-based run has its model's run next to it."""
     results = (path for path in folder.glob("*/result.json") if json.loads(path.read_text())["algorithm"] == name)
     return next((path.parent for path in results), None)
 
 
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """A summary of one framework's runs, which were evaluated after the same updates."""
+    """Summarises one framework's runs, which were evaluated after the same updates."""
     assert len({tuple(run["curve"]) for run in runs}) == 1, "runs that were not evaluated after the same updates"
     scores = np.array([run["mean_of_last_3"] for run in runs])
     return {
@@ -90,7 +90,7 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_default(summary: dict[str, Any]) -> bool:
-    """Whether the runs had the dataset and the number of updates that a run without arguments has today."""
+    """Whether the runs used the dataset and the number of updates that a run without arguments has today."""
     name = summary["algorithm"]
     config_class = PAIRS[name].torch.TrainConfig
     dataset = config_class().env
@@ -100,41 +100,41 @@ def is_default(summary: dict[str, Any]) -> bool:
 
 
 def data(summary: dict[str, Any]) -> str:
-    """The dataset's name in a table of default runs, all of which learn from bundled ones."""
+    """The dataset's name in a table of default runs, which all use bundled datasets."""
     return summary["dataset"]["name"].removeprefix("mini/")
 
 
 def kept_as(name: str, updates: int, settings: Sequence[str]) -> str:
-    """The beginning of the results file's name: runs with settings of their own are no default runs."""
+    """The beginning of the results file's name: runs with other settings are not default runs."""
     return f"forms-{name}-{' '.join(settings)}" if settings else f"seeds-{name}-{updates}-updates"
 
 
 def over_the_data(summary: dict[str, Any], *frameworks: str) -> str:
-    """How far the frameworks' lowest score lies over that of the data's weakest policy, as a table shows it."""
+    """The distance of the frameworks' lowest score above the data's weakest policy, as a table shows it."""
     policies = summary["data_policies"].values()
     lowest = min(min(summary["frameworks"][framework]["mean_of_last_3"]) for framework in frameworks)
     return f"{lowest - min(policies):+.1f}" if policies else "no data"
 
 
 def later_scores(found: dict[str, Any]) -> list[float]:
-    """All evaluations of one framework's runs after their first third; empty where a results file kept none."""
+    """All evaluations of one framework's runs after their first third; empty if a results file kept none."""
     later = [step > found["updates"] / 3 for step in found.get("steps", [])]
     return [score for curve in found.get("curves", []) for score, kept in zip(curve, later, strict=True) if kept]
 
 
 def lowest_later(found: dict[str, Any]) -> str:
-    """The lowest of these evaluations, as a table shows it."""
+    """The lowest of the later evaluations, as a table shows it."""
     return f"{min(scores):.1f}" if (scores := later_scores(found)) else "not kept"
 
 
 def equivalence(summary: dict[str, Any]) -> str:
-    """Whether the runs show that both frameworks score the same on average, within the usual margin."""
+    """Whether the runs show that both frameworks have the same mean score, within the usual margin."""
     torch, jax = (summary["frameworks"][framework]["mean_of_last_3"] for framework in FRAMEWORKS)
     return statistics.equivalence(jax, torch, statistics.MARGIN)
 
 
 def table(summary: dict[str, Any]) -> str:
-    """The outcome as a Markdown table."""
+    """Formats the results as a Markdown table."""
     lines = [
         "| framework | score of each seed | mean | std | lowest over the data's weakest policy "
         "| lowest evaluation after a third | minutes a run |",
@@ -152,7 +152,7 @@ def table(summary: dict[str, Any]) -> str:
 
 
 def gains(summaries: Sequence[dict[str, Any]]) -> str:
-    """The gain in each seed's score from the online phase, for summaries that have one, as Markdown."""
+    """Formats each seed's gain from the online phase as Markdown, for summaries that have one."""
     lines = [
         "| algorithm | framework | score before and after, each seed | mean gain | seeds that gain | minutes a run |",
         "|---|---|---|---|---|---|",
@@ -175,7 +175,7 @@ def gains(summaries: Sequence[dict[str, Any]]) -> str:
 def main() -> None:
     """Runs, prints the table and writes `benchmarks/results/seeds-<algorithm>-<updates>-<machine>.json`.
 
-    Runs with settings of their own write `forms-<algorithm>-<settings>-<machine>.json`: they are no default runs.
+    Runs with other settings are not default runs, and write `forms-<algorithm>-<settings>-<machine>.json`.
     """
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], epilog="Further flags are the runs' own: --max_timesteps 10000, say."

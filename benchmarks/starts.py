@@ -26,13 +26,13 @@ NAME, ENVIRONMENT, STATE_DIM, ACTION_DIM = "td3_bc", "Hopper-v5", 11, 3
 ROWS = (10_000, 100_000, 1_000_000, 10_000_000)
 SIDES = ("torch", "jax")
 STARTS = ("first", "later")
-# Of rows that are made and written at once
+# The number of rows that are made and written at once
 _PART = 1_000_000
 _SETTINGS = f"--buffer_size {max(ROWS)} --eval_env {ENVIRONMENT} --max_timesteps 1 --eval_freq 1 --n_episodes 1".split()
 
 
 def write_rows(path: Path, rows: int) -> None:
-    """Writes a dataset of so many made-up rows, in trajectories of 1,000."""
+    """Writes a dataset with this many made-up rows, in trajectories of 1,000."""
     rng = np.random.default_rng(0)
     columns = {"observations": (STATE_DIM,), "actions": (ACTION_DIM,), "rewards": ()}
     with h5py.File(path, "w") as file:
@@ -46,7 +46,7 @@ def write_rows(path: Path, rows: int) -> None:
 
 
 def started(side: str, dataset: Path, cache: Path) -> dict[str, float]:
-    """One run of one update: seconds to it since the process began, and the most memory that the process had.
+    """Makes a run with one update: the seconds to it since the process began, and the process's peak memory.
 
     Raises:
         subprocess.CalledProcessError: The run failed.
@@ -61,7 +61,7 @@ def started(side: str, dataset: Path, cache: Path) -> dict[str, float]:
 
 
 def measured(rows: int) -> list[dict[str, Any]]:
-    """Both frameworks' first and later start on a dataset of so many rows."""
+    """Both frameworks' first and later start on a dataset with this many rows."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
         write_rows(dataset := Path(folder) / "made-up.hdf5", rows)
@@ -73,13 +73,13 @@ def measured(rows: int) -> list[dict[str, Any]]:
 
 
 def start_of(summary: Mapping[str, Any], rows: int, side: str, start: str) -> Mapping[str, float]:
-    """One start of a results file."""
+    """One start in a results file."""
     wanted = {"rows": rows, "side": side, "start": start}
     return next(found for found in summary["starts"] if wanted.items() <= found.items())
 
 
 def table(summary: Mapping[str, Any]) -> str:
-    """A results file as a Markdown table."""
+    """Formats a results file as a Markdown table."""
     lines = [
         "| rows | PyTorch, first and later start | JAX, first and later start | GiB, PyTorch and JAX |",
         "|---|---|---|---|",

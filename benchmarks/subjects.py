@@ -17,9 +17,9 @@ STATE_DIM, ACTION_DIM, ROWS = 17, 6, 100_000
 
 
 def in_a_block(updates: int, on_gpu: bool) -> int:
-    """Updates that are timed at once: about a second or two of PyTorch's.
+    """The updates in a timed block, which should take PyTorch a second or two.
 
-    On a GPU PyTorch makes light updates no faster than on a processor, and heavy ones some times faster.
+    On a GPU PyTorch makes light updates no faster than on a processor, and heavy ones several times faster.
     """
     return min(max(updates, min(10 * updates, 100)), 300) if on_gpu else updates
 
@@ -41,14 +41,14 @@ def made_up_rows(rows: int) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Subject:
-    """An algorithm, and how much of it is timed.
+    """An algorithm, and the amount of work that is timed.
 
     Attributes:
         name: The file's name without its suffix.
         updates: Updates in a block.
-        settings: Where both configs are not CORL's defaults.
+        settings: The settings in which both configs differ from CORL's defaults.
         rows: Transitions of the dataset.
-        frames: Channels, height and width of its images; None: it holds vectors.
+        frames: Channels, height and width of its images; None for vectors.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Subject:
 
     @property
     def pair(self) -> Pair:
-        """The ladder's adapter."""
+        """The parity adapter."""
         return PAIRS[self.name]
 
     @cached_property
@@ -74,12 +74,12 @@ class Subject:
 
     @property
     def shape(self) -> Shape:
-        """Of an observation."""
+        """The shape of an observation."""
         return STATE_DIM if self.frames is None else shape_of(self.columns.observations)
 
     @property
     def action_dim(self) -> int:
-        """Components of an action, or how many actions there are."""
+        """The number of action components, or of finite actions."""
         return ACTION_DIM
 
     @property

@@ -1,4 +1,4 @@
-"""Updates per second of what ships in both frameworks, compile time apart; on both whole ladders with `--all-rungs`.
+"""Updates per second of the default code in both frameworks, without compile time; with `--all-rungs`, of all rungs.
 
 The rungs take turns block by block, so that a machine that slows down slows all of them.
 """
@@ -17,7 +17,7 @@ from benchmarks.work import gflop_per_update
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Processes]:
-    """Ended with the last test."""
+    """The processes of the algorithms, which end after the last test."""
     with closing(Processes()) as processes:
         yield processes
 
@@ -25,7 +25,7 @@ def processes() -> Iterator[Processes]:
 def test_updates(
     case: Case, benchmark: BenchmarkFixture, processes: Processes, results: Results, progress: Progress
 ) -> None:
-    """One block of one rung."""
+    """Times one block of one rung."""
     name, rung = case.name, case.rung
     benchmark.group = name
     progress.begin(case)

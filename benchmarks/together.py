@@ -1,9 +1,9 @@
 """Rungs of many algorithms on a machine that is lent by the minute: all compile side by side, then each is timed alone.
 
-`pytest --benchmark-only --all-rungs` does one thing after the other, which takes hours where compilers are slow. Here
-each algorithm has a process of its own as well, and all of them prepare their blocks at once. Once the last is ready,
-or the time for it is up, the rungs that are ready take turns as usual. Each algorithm's row is written when it is
-measured.
+`pytest --benchmark-only --all-rungs` works sequentially, which takes hours if compilers are slow. Here each algorithm
+also has a separate process, and all of them prepare their blocks at once. Once the last one is ready, or the time for
+it
+is up, the ready rungs take turns as usual. Each algorithm's row is written when it is measured.
 """
 
 import argparse
@@ -25,14 +25,14 @@ class Workers:
     """A process for each algorithm."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        # Left alone, each process would take three quarters of the GPU's memory.
+        # By default, each process would take three quarters of the GPU's memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         spawn = get_context("spawn")
         self._executors = {name: ProcessPoolExecutor(1, spawn, initializer=full_precision) for name in names}
         self._gflop = {name: executor.submit(gflop_per_update, name) for name, executor in self._executors.items()}
 
     def prepare(self, rungs: Sequence[str], seconds: float) -> dict[str, list[str]]:
-        """The rungs that became ready, by algorithm; none begins after so many seconds, but one that has may end."""
+        """Prepares rungs; returns the ready ones by algorithm. No preparation starts later, but it may finish."""
         end = time.perf_counter() + seconds
         with ThreadPoolExecutor(len(self._executors)) as threads:
             ready = threads.map(partial(self._prepare, rungs, end), self._executors)
@@ -52,7 +52,7 @@ class Workers:
         return ready
 
     def measure(self, name: str, rungs: Sequence[str], results: Results) -> None:
-        """The rungs of one algorithm, block by block."""
+        """Measures the rungs of one algorithm, block by block."""
         executor = self._executors[name]
         results.gflop[name] = self._gflop[name].result()
         for _ in range(results.climb.blocks):
@@ -69,12 +69,12 @@ class Workers:
 
 
 def in_a_line(error: Exception) -> str:
-    """An error's kind, and the first line of what it says."""
+    """An error's type, and the first line of its message."""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def climb_of(name: str, ready: Sequence[str], asked: Sequence[str]) -> Climb:
-    """The ladder as far as it is ready, or what ships: without one of PyTorch's rungs the best may be missing."""
+    """The rungs that are ready, or the default: if one of PyTorch's rungs is missing, its best rate may be too."""
     missing = set(asked) & set(rungs_of(subject(name))) - set(ready)
     if any(rung.startswith("PyTorch") for rung in missing):
         return WHAT_SHIPS
@@ -100,7 +100,7 @@ def main() -> None:
         try:
             workers.measure(name, [rung for rung in climb.rungs(name) if rung in rungs], results)
         except Exception as error:
-            # A process whose recording failed may find no use of the GPU any more; the others' are sound.
+            # A process whose recording failed may be unable to use the GPU afterwards; the other processes are fine.
             print(f"{name}: not measured: {in_a_line(error)}", flush=True)
             continue
         print(f"{results.table()}\n{results.write() or 'not written: what ships was not ready'}", flush=True)

@@ -1,6 +1,6 @@
-"""PyTorch's ladder: each function makes a block of updates, one change after the other.
+"""PyTorch's rungs: each function makes a block of updates, and differs from the previous one in one change.
 
-A block runs a subject's updates and returns the trainer, which goes on where the block before it stopped.
+A block runs a subject's updates and returns the trainer, which continues where the previous block stopped.
 """
 
 from collections.abc import Callable
@@ -14,28 +14,28 @@ from shared.frameworks import torch_data, torch_side
 Metrics = dict[str, torch.Tensor]
 
 # How often `torch.compile` may compile a function, as it does Adam's step for each optimiser of each rung in a process.
-# Beyond the limit, which is 8 by default, PyTorch would go on without a compiler and only warn.
+# Beyond the limit, which is 8 by default, PyTorch would continue uncompiled and only warn.
 torch._dynamo.config.recompile_limit = 64
 torch._dynamo.config.fail_on_recompile_limit_hit = True
 
 # `torch.compile` has no gradient of a gradient, which EDAC's critics need. It also keeps the temperature of CQL and
-# Cal-QL for the backward passes, before which the temperature takes its own step. The temperatures of MOPO and COMBO
-# get no gradient there at all.
+# Cal-QL for the backward passes, although the temperature takes its own step before them. The temperatures of MOPO and
+# COMBO get no gradient there at all.
 NOT_COMPILED = ("cql", "finetune/cql", "finetune/cal_ql", "edac", "model_based/mopo", "model_based/combo")
 
 
 class Loop(NamedTuple):
-    """The twin's loop over updates, taken apart."""
+    """The parts of the twin's loop over updates."""
 
     trainer: Any
-    # An update's indices and noise
+    # Draws an update's indices and noise
     draw: Callable[[], tuple[Any, Any]]
-    # The update that these make
+    # Makes the update
     learn: Callable[[Any, Any], Metrics]
 
 
 def loop(subject: Subject) -> Loop:
-    """A fresh trainer, and what its `train` does for each update without anything around it."""
+    """A fresh trainer, and the work that its `train` does for each update."""
     pair, twin = subject.pair, subject.pair.torch
     config = twin.TrainConfig(**subject.settings)
     trainer = twin.create_trainer(config, subject.shape, subject.action_dim, subject.max_action)
@@ -53,9 +53,10 @@ def loop(subject: Subject) -> Loop:
 
 
 def compiled_loop(subject: Subject) -> Loop:
-    """The same with `torch.compile`'s code for each loss, forward and backward, and for each step of Adam.
+    """The same loop with `torch.compile`'s code for each loss, forward and backward, and for each step of Adam.
 
-    Not for the update as a whole: IQL and CQL compute several losses before they step, which it cannot take apart.
+    The update as a whole is not compiled: IQL and CQL compute several losses before they step, which `torch.compile`
+    cannot take apart.
     """
     made = loop(subject)
     for loss in subject.pair.losses:
@@ -66,12 +67,12 @@ def compiled_loop(subject: Subject) -> Loop:
 
 
 def optimizers(trainer: Any) -> list[torch.optim.Optimizer]:
-    """All of a trainer's."""
+    """All optimisers of a trainer."""
     return [part for part in vars(trainer).values() if isinstance(part, torch.optim.Optimizer)]
 
 
 def synced(subject: Subject) -> Callable[[], Any]:
-    """As CORL's loop: every metric is fetched from the device after every update."""
+    """CORL's loop: every metric is fetched from the device after every update."""
     trainer, draw, learn = loop(subject)
 
     def block() -> Any:
@@ -84,12 +85,12 @@ def synced(subject: Subject) -> Callable[[], Any]:
 
 
 def eager(subject: Subject) -> Callable[[], Any]:
-    """The twin's own loop: the host never waits for the device within an interval."""
+    """The twin's own loop, in which the host never waits for the device within an interval."""
     return _unsynced(loop(subject), subject.updates)
 
 
 def compiled(subject: Subject) -> Callable[[], Any]:
-    """The twin's own loop over compiled code."""
+    """The twin's own loop with compiled code."""
     return _unsynced(compiled_loop(subject), subject.updates)
 
 
@@ -104,5 +105,5 @@ def _unsynced(loop: Loop, updates: int) -> Callable[[], Any]:
 
 
 def wait(metrics: Metrics) -> None:
-    """Returns when the device has them."""
+    """Returns when the device has computed the metrics."""
     next(iter(metrics.values())).item()

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.tricks`: what each trick is worth, taken away from what ships or added to it.
+"""`python -m benchmarks.tricks`: the gain from each trick, removed from the default code or added to it.
 
-The tricks are `benchmarks/changes.py`'s. The two programs take turns, each in a process of its own, and blocks beside
+The tricks are in `benchmarks/changes.py`. The two programs take turns, each in its own process, and blocks disturbed by
 other jobs do not count.
 """
 
@@ -28,7 +28,7 @@ SHIPPED = "what ships"
 
 @cache
 def warm_block(algorithm: str, trick: str) -> Callable[[], Any]:
-    """An interval of the twin with the trick, or of the one that ships, compiled and run once."""
+    """An interval of the twin with the trick, or of the default twin, compiled and run once."""
     changes = TRICKS[trick].changes if trick != SHIPPED else ()
     block = jax_rungs.scan(Tried(algorithm, UPDATES[algorithm], changes=changes))
     block()
@@ -36,17 +36,17 @@ def warm_block(algorithm: str, trick: str) -> Callable[[], Any]:
 
 
 def prepare(algorithm: str, trick: str) -> None:
-    """Makes a block of it ready in the process that this is called in."""
+    """Prepares a block in the process of the caller."""
     warm_block(algorithm, trick)
 
 
 def timed_block(algorithm: str, trick: str) -> Block:
-    """One block of it."""
+    """Times one block."""
     return timed(warm_block(algorithm, trick))
 
 
 def measured(name: str, ships: Processes, tried: Processes) -> dict[str, Any]:
-    """How fast both programs are, and how much longer an update takes with the trick.
+    """The speed of both programs, and how much longer an update takes with the trick.
 
     Raises:
         Busy: Other jobs left too few blocks undisturbed.
@@ -68,7 +68,7 @@ def measured(name: str, ships: Processes, tried: Processes) -> dict[str, Any]:
 
 
 def table(summary: Mapping[str, Any]) -> str:
-    """A results file as a Markdown table."""
+    """Formats a results file as a Markdown table."""
     lines = [
         "| change | algorithm | updates/s | unchanged | an update takes |",
         "|---|---|---|---|---|",

@@ -1,6 +1,6 @@
 """`python -m benchmarks.whole_runs td3_bc`: runs from the start of their process to the final score.
 
-CORL's protocol, cut short: an evaluation of ten episodes every 5,000 updates, under the row of the default dataset.
+CORL's protocol, shortened: an evaluation of ten episodes every 5,000 updates, with the default dataset's row.
 Compilation counts: JAX runs twice, with an empty and with a filled cache, as a first and a later start.
 """
 
@@ -23,7 +23,7 @@ CASES = {"PyTorch": "torch", COLD: "jax", WARM: "jax"}
 
 
 def timed(framework: str, name: str, cache: Path, settings: list[str]) -> dict[str, Any]:
-    """One run, on all cores: its versions, score and times in seconds.
+    """Times one run on all cores; returns its versions, score and times in seconds.
 
     Raises:
         subprocess.CalledProcessError: The run failed.
@@ -40,7 +40,7 @@ def timed(framework: str, name: str, cache: Path, settings: list[str]) -> dict[s
 
 
 def table(summary: dict[str, Any]) -> str:
-    """A results file as a Markdown table."""
+    """Formats a results file as a Markdown table."""
     lines = [
         "| algorithm | updates | run | s to the first update | s training | s evaluating | share of evaluation "
         "| s in all |",

@@ -1,4 +1,4 @@
-"""How much arithmetic an update is, and how much of it per second the machine can do."""
+"""Measures the arithmetic in an update, and the machine's peak rate."""
 
 import time
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from benchmarks.subjects import UPDATES, subject
 
 
 def full_precision() -> None:
-    """Both frameworks multiply float32 as it is: left alone, JAX rounds to TF32 on NVIDIA GPUs, PyTorch does not."""
+    """Makes both frameworks multiply float32 in full; by default, JAX uses TF32 on NVIDIA GPUs, unlike PyTorch."""
     jax.config.update("jax_default_matmul_precision", "highest")
     torch.set_float32_matmul_precision("highest")
 
 
 def matmul_flops(jaxpr: Any) -> int:
-    """Floating-point operations of every matrix product in a program, scans multiplied by their length."""
+    """Floating-point operations of all matrix products in a program, multiplied by the length of enclosing scans."""
     total = 0
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
@@ -34,10 +34,11 @@ def matmul_flops(jaxpr: Any) -> int:
 
 
 def gflop_per_update(name: str) -> float:
-    """Matrix products of one update, averaged over a block, in 1e9 operations.
+    """The matrix products of one update, averaged over a block, in 1e9 operations.
 
-    They are counted in the JAX twin's program. That runs CQL's policy once for a state where the PyTorch twin, as CORL,
-    runs it on `cql_n_actions` equal rows. Needless repetition is no work.
+    They are counted in the JAX twin's program, which runs CQL's policy once per state. The PyTorch twin, like CORL,
+    runs it
+    on `cql_n_actions` equal rows. Needless repetition does not count as work.
     """
     train, arguments = interval(subject(name))
     program = jax.make_jaxpr(train)(*arguments)

@@ -38,7 +38,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a name of the list above when you first use it."""
+    """Imports a name from the list above on first use."""
     for module, names in _MODULES.items():
         if name in names:
             from corl_twins.place import enter

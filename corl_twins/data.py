@@ -1,4 +1,4 @@
-"""Datasets that a Python program holds, in place of the name of one."""
+"""Datasets in a Python program's memory, as an alternative to a dataset's name."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ class Dataset:
     """Steps in memory, as `make_dataset` has checked them.
 
     Attributes:
-        arrays: Under D4RL's keys, N rows each.
+        arrays: The arrays under D4RL's keys, N rows each.
         env: The environment that they were recorded in; empty if you did not say.
     """
 
@@ -36,7 +36,7 @@ class Dataset:
     env: str = ""
 
     def __len__(self) -> int:
-        """How many steps there are, N."""
+        """The number of steps, N."""
         return len(self.arrays["observations"])
 
     def get_dataset(self) -> dict[str, np.ndarray]:
@@ -52,7 +52,8 @@ def make_dataset(arrays: Mapping[str, ArrayLike], env: str = "") -> Dataset:
             `observations` are (N, S), or bytes (N, C, H, W) of images. `actions` are (N, A), or whole numbers (N,).
             `rewards` are (N,). `terminals` (N,) are true where an episode ended in a terminal state. `timeouts` (N,)
             are true where a time limit cut it; leave them out only if the environment has a time limit.
-        env: The name of the Gymnasium environment in which the data was recorded. It scores what is learnt from it.
+        env: The name of the Gymnasium environment in which the data was recorded. It scores the policies that are
+            learned from the data.
 
     Raises:
         InputError: An array is missing, or has the wrong shape, type or values.
@@ -65,9 +66,9 @@ def make_dataset(arrays: Mapping[str, ArrayLike], env: str = "") -> Dataset:
 
 @contextlib.contextmanager
 def named(data: str | HasDataset) -> Iterator[str]:
-    """Within it, the name under which every reader finds this dataset.
+    """Yields the name under which every reader finds this dataset in this context.
 
-    Arrays are called by their digest. Equal arrays therefore have equal names, and a run can be resumed with them.
+    Arrays get their digest as a name. Equal arrays therefore have equal names, and a run can be resumed with them.
 
     Raises:
         InputError: The object has no `get_dataset()`, or its arrays cannot be used.
@@ -96,7 +97,7 @@ def environment_of(data: Any) -> str:
 
 
 def scoring_environment(env: str | HasDataset) -> tuple[str, "Source | None"]:
-    """The environment of this name, or the one that scores a dataset, which is returned if it was read.
+    """The environment with this name, or the one that scores a dataset; also the dataset if it was read.
 
     Raises:
         InputError: There is neither such an environment nor such a dataset, or the dataset names no environment.

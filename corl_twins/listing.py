@@ -1,4 +1,4 @@
-"""Which algorithms there are."""
+"""The list of algorithms."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ class Algorithm:
     """An algorithm, which you can train in PyTorch and in JAX.
 
     Attributes:
-        name: How `train` knows it, such as `iql` or `finetune/cal_ql`.
+        name: Its name for `train`, such as `iql` or `finetune/cal_ql`.
         title: Its name in papers and tables.
         family: Its kind, such as `Policy constraint`.
         use: When to choose it, in a sentence.
         paper: Authors and year.
-        url: Where to read the paper.
+        url: The paper's address.
     """
 
     name: str

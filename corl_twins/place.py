@@ -1,4 +1,4 @@
-"""Where the project's modules are: beside this package in a clone, below it in an installed package."""
+"""The place of the project's modules: next to this package in a clone, inside it in an installed package."""
 
 import sys
 from pathlib import Path
@@ -9,10 +9,10 @@ ROOT = _INSTALLED if _INSTALLED.is_dir() else _HERE.parent
 
 
 def enter() -> None:
-    """Puts the project's modules first on the path of imports.
+    """Puts the project's modules first on the import path.
 
-    A wheel holds them below this package, where `shared` and their other general names are in nobody's way before they
-    are needed.
+    A wheel contains them inside this package, so that `shared` and their other general names are in nobody's way before
+    they are needed.
 
     Raises:
         ImportError: The program has already imported another module named `shared`.

@@ -1,4 +1,4 @@
-"""Policies that runs have learnt, and their evaluation."""
+"""Policies learned in runs, and their evaluation."""
 
 from collections.abc import Callable
 from os import PathLike
@@ -38,7 +38,7 @@ class Policy:
 
     Attributes:
         framework: `torch` or `jax`, which computes the actions.
-        algorithm: What learnt it, such as `iql`.
+        algorithm: The algorithm that learned it, such as `iql`.
         env: The environment that scored the run.
         path: The checkpoint that it comes from.
     """
@@ -70,16 +70,16 @@ class Policy:
         """The actions for one observation, or for the observations of several episodes that are stepped together.
 
         Args:
-            observations: (S,), or (E, S) of E episodes; of images (C, H, W) or (E, C, H, W).
+            observations: (S,), or (E, S) for E episodes; for images (C, H, W) or (E, C, H, W).
             returns: (E,), the sum of each episode's rewards so far. Only a Decision Transformer needs this.
             lengths: (E,), the steps of each episode so far. A Decision Transformer needs this. A policy that draws
-                random numbers begins them anew for an episode whose length is 0; without lengths it goes on drawing.
+                random numbers restarts them for an episode whose length is 0; without lengths it continues to draw.
 
         Returns:
             (A,) or (E, A), float32, in the environment's own units; finite actions are () or (E,), counted from 0.
 
         Raises:
-            InputError: The observations have another shape, or a Decision Transformer is not told returns and lengths.
+            InputError: The observations have another shape, or a Decision Transformer gets no returns and lengths.
         """
         from shared.envs.evaluation import ContextPolicy
 
@@ -95,7 +95,7 @@ class Policy:
         return actions[0] if alone else actions
 
     def _rows(self, observations: ArrayLike) -> tuple[np.ndarray, bool]:
-        """Observations (E, ...) as the network takes them, and whether there was one alone."""
+        """Observations (E, ...) in the network's form, and whether there was only one."""
         from shared.envs.spaces import axes
         from shared.errors import InputError
 
@@ -112,7 +112,7 @@ class Policy:
     def _progress(
         self, rows: int, returns: ArrayLike | None, lengths: ArrayLike | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """How far each episode has come, (E,) and (E,)."""
+        """The progress of each episode, (E,) and (E,)."""
         from shared.errors import InputError
 
         if self._saved.is_prompted and (returns is None or lengths is None):
@@ -126,20 +126,20 @@ class Policy:
         return self._saved.evaluator(episodes, seed, env_id)
 
     def _playing(self, seed: int | None) -> Callable[..., np.ndarray]:
-        """For an evaluator, which normalises by itself."""
+        """The policy for an evaluator, which normalises observations itself."""
         return self._saved.policy(seed, self.framework)
 
 
 def load_policy(run: Run | str | PathLike[str], framework: str | None = None, seed: int | None = None) -> Policy:
-    """Loads what a run has learnt.
+    """Loads the policy that a run has learned.
 
     Args:
         run: A run, its folder, or one of its checkpoints, whichever framework trained it.
-        framework: Which framework computes the actions, `torch` or `jax`; None means the one that trained the run.
-        seed: Decides what a policy draws that samples its actions; None means the run's own seed of evaluations.
+        framework: The framework that computes the actions, `torch` or `jax`; None means the one that trained the run.
+        seed: The seed for policies that sample their actions; None means the run's own evaluation seed.
 
     Raises:
-        InputError: There is no checkpoint, it cannot be used, or the run has learnt no policy.
+        InputError: There is no checkpoint, it cannot be used, or the run has learned no policy.
     """
     enter()
     from shared.errors import InputError
@@ -164,12 +164,12 @@ def evaluate(
     Episode k begins in a state that depends on `seed` and k only, so policies are compared from the same states.
 
     Args:
-        policy: What `load_policy` returns, or any function from observations (episodes, S) to actions (episodes, A).
+        policy: The result of `load_policy`, or any function from observations (episodes, S) to actions (episodes, A).
             Observations are float32, as the environment gives them. Finite actions are whole numbers (episodes,),
-            counted from 0. A row of an episode that has ended is of no effect.
-        env: A Gymnasium environment's name, or a dataset as in `train`, whose environment is then meant. None means the
+            counted from 0. A row of an episode that has ended has no effect.
+        env: A Gymnasium environment's name, or a dataset as in `train`, whose environment is then used. None means the
             environment that scored the run; a function of your own needs a name.
-        episodes: How many.
+        episodes: The number of episodes.
         seed: Decides the start states, 0 or more. None means those of the run's own evaluations, or 0.
 
     Raises:
@@ -201,7 +201,7 @@ def evaluate(
 def _checked(
     policy: Callable[[np.ndarray], ArrayLike], shape: tuple[int, ...], finite: bool
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """The policy, whose actions are looked at."""
+    """Wraps a policy to check its actions."""
     from shared.errors import InputError
 
     def act(observations: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Training runs, and what they leave."""
+"""Training runs and their results."""
 
 import contextlib
 import json
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A run by its folder, whoever trained it: `train`, a command or another process.
+    """A run, given by its folder, whether `train`, a command or another process trained it.
 
     Attributes:
-        folder: The run's folder. It holds settings, metrics, checkpoints, the learning curve and the result.
+        folder: The run's folder. It contains settings, metrics, checkpoints, the learning curve and the result.
     """
 
     folder: Path
@@ -32,7 +32,7 @@ class Run:
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """All that `result.json` says: scores, settings of the evaluation, versions, hardware and seconds.
+        """The content of `result.json`: scores, evaluation settings, versions, hardware and seconds.
 
         Raises:
             InputError: The run has not ended, or somebody changed the file.
@@ -67,10 +67,10 @@ class Run:
 
     @cached_property
     def metrics(self) -> dict[str, np.ndarray]:
-        """All that was logged, by name: one entry for each logged step, NaN where a step did not log that name.
+        """All logged metrics, by name: one entry for each logged step, NaN if a step did not log that name.
 
         `metrics["step"]` (n,) says after how many updates, or steps in the environment, the entries were logged. Most
-        arrays are (n,). Those with a number for each evaluated episode, such as `returns`, are (n, episodes).
+        arrays are (n,). Arrays with a number for each evaluated episode, such as `returns`, are (n, episodes).
 
         Raises:
             InputError: The metrics cannot be read.
@@ -79,7 +79,7 @@ class Run:
 
         path = self.folder / "metrics.jsonl"
         try:
-            # The last line of a run that goes on may be half written.
+            # The last line of an unfinished run may be half written.
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
             return _columns([json.loads(line) for line in lines if line.endswith("\n")])
         except OSError as error:
@@ -100,7 +100,7 @@ class Run:
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Rows as arrays by name; rows of the same step become one entry."""
+    """Converts rows to arrays by name; rows of the same step become one entry."""
     merged: dict[int, dict[str, Any]] = {}
     for row in rows:
         merged.setdefault(row["step"], {}).update(row)
@@ -124,7 +124,7 @@ def train(
     """Trains an algorithm, evaluates it on the way, and returns its run.
 
     This does what `python corl_jax/iql.py --env ...` does, under the same settings, and leaves the same folder. Ctrl-C,
-    or a notebook's stop button, saves the state before it raises `KeyboardInterrupt`. The run then goes on with
+    or a notebook's stop button, saves the state before it raises `KeyboardInterrupt`. The run can then be resumed with
     `resume=folder`.
 
     Args:
@@ -133,13 +133,13 @@ def train(
         env: The name of a dataset or of a file, such as `hopper-medium-v2`; what `make_dataset` returns; or an object
             with D4RL's `get_dataset()`. An online algorithm takes the name of an environment. None means the
             algorithm's default, a bundled dataset.
-        progress: Whether a bar shows how far the run has come, and lines say how it scores.
+        progress: Whether to show a progress bar, and lines with scores.
         settings: Such as `max_timesteps=100_000` or `seed=3`; `corl-twins train jax iql --help` explains them all.
             Settings that you leave out come from the dataset's row in `configs/`, then from the algorithm's defaults.
 
     Raises:
         InputError: A name, a setting, the dataset or the environment cannot be used.
-        RunError: The run cannot go on, for example because a loss is not finite.
+        RunError: The run cannot continue, for example because a loss is not finite.
         KeyboardInterrupt: You stopped it.
     """
     enter()
@@ -161,7 +161,7 @@ def train(
 
 
 def _plain(value: Any) -> Any:
-    """A setting as a file of settings holds it: a run is its folder, and a path its text."""
+    """Converts a setting to its form in a settings file: a run becomes its folder, and a path its text."""
     if isinstance(value, Run):
         value = value.folder
     return os.fspath(value) if isinstance(value, os.PathLike) else value

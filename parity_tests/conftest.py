@@ -1,4 +1,4 @@
-"""What tests of the pairs share: a precision."""
+"""Fixtures shared by the tests of the pairs."""
 
 from collections.abc import Iterator
 
@@ -9,6 +9,6 @@ from parity_tests.engine.precision import both_in
 
 @pytest.fixture
 def precision(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The precision that a test asks for by indirect parametrisation."""
+    """Sets the precision that a test requests by indirect parametrisation."""
     with both_in(request.param):
         yield request.param

@@ -1,4 +1,4 @@
-"""How far apart what two states hold is."""
+"""Measures how far apart two states are."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 
 def error(ours: ArrayLike, reference: ArrayLike, scale: float | None = None) -> float:
-    """The largest difference, relative to `scale` or else to the reference's largest entry; inf for other shapes."""
+    """The largest difference, relative to `scale` or to the reference's largest entry; inf if the shapes differ."""
     ours, reference = np.asarray(ours, np.float64), np.asarray(reference, np.float64)
     if ours.shape != reference.shape or not np.isfinite(ours).all():
         return np.inf
@@ -18,9 +18,9 @@ def error(ours: ArrayLike, reference: ArrayLike, scale: float | None = None) -> 
 
 
 def errors(ours: Mapping[str, Any], reference: Mapping[str, Any], together: bool = False) -> dict[str, float]:
-    """The error of each entry; `together` measures all of them against the largest entry of any.
+    """The error of each entry; `together` measures all of them relative to the largest entry of any.
 
-    A name that only one side has is an infinite error.
+    A name that only one side has counts as an infinite error.
     """
     scale = max(np.abs(np.asarray(value)).max(initial=0.0) for value in reference.values()) if together else None
     common = ours.keys() & reference.keys()

@@ -1,14 +1,15 @@
-"""The families of algorithms, in the order in which somebody who must choose meets them.
+"""The families of algorithms, in the order in which readers who have to choose one meet them.
 
-The offline ones follow the survey of Levine et al., 2020, https://arxiv.org/abs/2005.01643. Imitation has two families
-here.
+The offline families follow the survey of Levine et al., 2020, https://arxiv.org/abs/2005.01643, except that imitation
+is
+split into two families here.
 """
 
 from enum import Enum
 
 
 class Family(Enum):
-    """What algorithms have in common; each value is a title and the case to choose the family in."""
+    """A group of similar algorithms; each value is a title and the situation in which to choose the family."""
 
     IMITATION = "Imitation", "Most of the data comes from a good policy, or you can pick its good episodes."
     WEIGHTED = "Weighted imitation", "The data is mixed. The policy imitates its actions, the better ones more."

@@ -1,6 +1,7 @@
-"""`python -m parity_tests.likeness`: how many lines `diff` finds equal in the two files of each pair.
+"""`python -m parity_tests.likeness`: counts the lines that `diff` finds equal in the two files of each pair.
 
-Counted twice: in whole files, and without the settings, which stand in both files alike and tell nothing of the port.
+The lines are counted twice: in whole files, and without the settings, which are the same in both files and therefore
+say nothing about the port.
 """
 
 import subprocess
@@ -13,7 +14,7 @@ from shared.frameworks.twins import path_of
 
 
 def equal_lines(first: Path, second: Path) -> tuple[int, int, int]:
-    """The lines that `diff` leaves unmarked, and the lines of either file; white space counts.
+    """Counts the lines that `diff` leaves unmarked, and the lines of each file; white space counts.
 
     Raises:
         FileNotFoundError: There is no `diff` on this machine, or one of the files is missing.
@@ -30,10 +31,10 @@ def share(equal: int, first: int, second: int) -> float:
 
 
 def without_settings(text: str) -> str:
-    """A twin's text without its section `config`.
+    """Removes the section `config` from a twin's text.
 
     Raises:
-        ValueError: There is no such section, or none behind it.
+        ValueError: There is no such section, or no other section after it.
     """
     before, config, rest = text.partition("# ---- config ")
     _, section, behind = rest.partition("\n# ---- ")
@@ -48,7 +49,7 @@ def of_pair(name: str) -> tuple[int, int, int]:
 
 
 def of_pair_without_settings(name: str) -> tuple[int, int, int]:
-    """`equal_lines` of a pair's twins, their settings left out on both sides."""
+    """`equal_lines` of a pair's twins without their settings."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / framework for framework in ("torch", "jax")]
         for path in paths:
@@ -57,12 +58,12 @@ def of_pair_without_settings(name: str) -> tuple[int, int, int]:
 
 
 def mean_share(count: Callable[[str], tuple[int, int, int]] = of_pair) -> float:
-    """The average over all pairs."""
+    """The average share over all pairs."""
     return sum(share(*count(name)) for name in PAIRS) / len(PAIRS)
 
 
 def table() -> str:
-    """A row for each pair, and the average, as Markdown."""
+    """A Markdown table with one row for each pair, and the average."""
     lines = [
         "| pair | equal lines | lines in PyTorch | lines in JAX | equal share | without settings |",
         "|---|---|---|---|---|---|",

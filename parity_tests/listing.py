@@ -1,4 +1,4 @@
-"""The pairs as the site lists them; `make derived` enters them there."""
+"""The lists of pairs on the site; `make derived` inserts them there."""
 
 from parity_tests.families import Family
 from parity_tests.pair import Pair
@@ -7,12 +7,12 @@ from shared.frameworks.twins import page_of
 
 
 def of_family(family: Family) -> list[Pair]:
-    """The pairs of a family, by their titles."""
+    """The pairs of a family, sorted by title."""
     return sorted((pair for pair in PAIRS.values() if pair.family is family), key=lambda pair: pair.title.lower())
 
 
 def table() -> str:
-    """A row for each family, with links to its algorithms' pages, as Markdown for the front page of the site."""
+    """A Markdown table for the site's front page: one row for each family, with links to its algorithms' pages."""
     lines = ["| family | the case for it | algorithms |", "|---|---|---|"]
     for family in Family:
         links = ", ".join(f"[{short(pair)}](algorithms/{page_of(pair.name)}.md)" for pair in of_family(family))
@@ -21,12 +21,12 @@ def table() -> str:
 
 
 def short(pair: Pair) -> str:
-    """A pair's title within its family, which need not say the family's name again."""
+    """A pair's title without the name of its family."""
     return pair.title.removesuffix(f", {pair.family.title.lower()}")
 
 
 def toctree() -> str:
-    """The algorithms' pages below their index in the site's menu, as a directive of Sphinx's."""
+    """The algorithms' pages below their index in the site's menu, as a Sphinx directive."""
     return "\n".join(
         [
             "```{toctree}",

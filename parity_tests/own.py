@@ -1,7 +1,7 @@
-"""A pair that has no adapter: two files, and what the names of the contract tell of them.
+"""A pair without an adapter: two files, described by the names in the contract.
 
-`shared/frameworks/contract.py` says what both files hold. What their names leave open, the JAX file says in a line of
-its own: a function or a constant that is called as in `Pair`. Where such a line is missing, the error names it.
+`shared/frameworks/contract.py` lists what both files contain. If these names leave something open, the JAX file adds a
+function or a constant with a name from `Pair`. If such a line is missing, the error message names it.
 """
 
 import dataclasses
@@ -34,33 +34,33 @@ from shared.runs.extraction import Extract
 from shared.runs.fields import check
 from shared.runs.preparation import Preparation
 
-# The functions that the JAX file may define, by the method of `Pair` that each stands for
+# The functions that the JAX file may define, with the method of `Pair` that each one replaces
 LINES = {
     **{name: name for name in ("outputs", "extra_inputs", "draw_inputs", "torch_draw_inputs", "drawn_inside")},
     **{name: name for name in ("draw_statics", "update_statics", "interval_statics", "number")},
-    # A twin may have a `load` of its own, which reads checkpoints.
+    # A twin may have a `load` of its own, for checkpoints.
     "load_columns": "load",
 }
-# Constants of the JAX file: a landed pair whose adapter serves this one too, and two fields of `Pair`
+# Constants of the JAX file: a pair of this repository whose adapter serves this one too, and two fields of `Pair`
 LIKE, VARIANTS, TOLERANCES = "PARITY_LIKE", "PARITY_VARIANTS", "PARITY_TOLERANCES"
-# Settings whose period tells where an interval begins in it
+# Settings with a period that determines the phase in which an interval begins
 PERIODS = ("policy_freq", "target_update_period")
-# By kind of training data, what reads its columns from a file's arrays
+# For each kind of training data, the function that reads its columns from a file's arrays
 LOADERS: Mapping[Extract, Callable[[dict[str, np.ndarray]], Any]] = {
     Extract.SARSA: transitions.extract_sarsa,
     Extract.RETURNS: returns.extract_returns,
 }
-# Hidden layers are narrow, to keep the ladder quick.
+# The width of hidden layers, small to keep the ladder quick
 WIDTH = 32
-# Components of the made-up rows' actions
+# The dimension of the made-up rows' actions
 A = 3
 
 
 def own_pair(torch_twin: ModuleType, jax_twin: ModuleType, name: str) -> Pair:
-    """The pair of two modules.
+    """Makes a pair from two modules.
 
     Raises:
-        InputError: One lacks a name of the contract, or what its names leave open.
+        InputError: A module lacks a name of the contract, or something that its names leave open.
     """
     _check_names(torch_twin, TorchTwin)
     _check_names(jax_twin, JaxTwin)
@@ -79,7 +79,7 @@ def own_pair(torch_twin: ModuleType, jax_twin: ModuleType, name: str) -> Pair:
 
 
 def _is_defined(twin: ModuleType, line: str) -> bool:
-    """Whether the file itself says so: twins import functions of such names, too."""
+    """Whether the file itself defines this name, because twins also import functions with such names."""
     return getattr(vars(twin).get(line), "__module__", None) == twin.__name__
 
 
@@ -108,7 +108,7 @@ def _missing(twin: ModuleType, why: str, line: str) -> InputError:
 
 
 def _variants(twin: ModuleType) -> dict[str, dict[str, Any]]:
-    """The defaults, and every number that an update depends on moved a little: what ignores a setting shows there."""
+    """The defaults, and all numbers that updates depend on, slightly changed to expose code that ignores a setting."""
     config = twin.TrainConfig()
     narrow: dict[str, Any] = {"hidden_dim": WIDTH} if hasattr(config, "hidden_dim") else {}
     for field in dataclasses.fields(config):
@@ -119,7 +119,7 @@ def _variants(twin: ModuleType) -> dict[str, dict[str, Any]]:
         value = getattr(config, field.name)
         if field.name in (*narrow, "batch_size") or type(value) not in (int, float) or not np.isfinite(value):
             continue
-        # What is 0 is switched off, and may need other data if it is not.
+        # A setting of 0 is switched off, and might need other data if it were not.
         other = (value + 1 if type(value) is int else float(f"{0.8 * value:.6g}")) if value else value
         try:
             check(dataclasses.replace(config, **{field.name: other}))
@@ -136,7 +136,7 @@ class OwnPair(Pair):
     """A pair described by its files' names, their signatures and one traced update."""
 
     def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
-        """As a run of the JAX twin prepares its dataset; states are always normalised."""
+        """Prepares the data as a run of the JAX twin does; states are always normalised."""
         preparation = self._preparation
         if preparation.finite:
             raw = raw | {"actions": raw["actions"].argmax(axis=1)}
@@ -153,7 +153,7 @@ class OwnPair(Pair):
         return preparation_of(self.jax, self.jax.TrainConfig()) if asks else Preparation()
 
     def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
-        """By the names of the JAX twin's arguments, between settings and what a step decides."""
+        """The inputs that the JAX twin's arguments name, between the settings and the flags of a step."""
         known = {"dataset_size": len(dataset[0]), "action_dim": action_dim}
         asked = list(inspect.signature(self.jax.draw_noise).parameters)[3:]
         theirs = list(inspect.signature(self.torch.draw_noise).parameters)
@@ -166,7 +166,7 @@ class OwnPair(Pair):
     # ---- what a step's number decides
 
     def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
-        """`phase` alone can be told: the updates before the interval, modulo the period in the settings."""
+        """`phase`, if the twin needs it: the updates before the interval, modulo the period in the settings."""
         asked = list(inspect.signature(self.jax.train_interval).parameters)[5:]
         periods = [getattr(config, name) for name in PERIODS if hasattr(config, name)]
         if asked not in ([], ["phase"]) or len(periods) < len(asked):
@@ -194,7 +194,7 @@ class OwnPair(Pair):
         return {}
 
     def _watched(self, config: Any, statics: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Traces an interval of one update, and notes what its functions are given besides arrays."""
+        """Traces an interval of one update, and records the arguments of its functions that are not arrays."""
         found: dict[str, list[dict[str, Any]]] = {"update": [], "draw_noise": []}
         state, interval = state_of(self.jax), inspect.unwrap(self.jax.train_interval)
         dataset = self.load(cornered_rows(1.0))
@@ -221,7 +221,7 @@ class OwnPair(Pair):
         return {name: self._told(name, given) for name, given in found.items()}
 
     def _told(self, name: str, given: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The arguments that all calls have in common."""
+        """The arguments that are the same in all calls."""
         if not given:
             raise InputError(f"{file_of(self.jax)}: train_interval doesn't call {name}: what it does is not compared")
         arrays = [key for call in given for key, value in call.items() if isinstance(value, jax.Array)]
@@ -233,7 +233,7 @@ class OwnPair(Pair):
     # ---- what is compared
 
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
-        """Every network's, for the batch's columns that its arguments name."""
+        """Every network's output, for the columns of the batch that its arguments name."""
         found: dict[str, Any] = {}
         for field in dataclasses.fields(state_of(self.jax)):
             if field.type is Network and not field.name.endswith("_target"):
@@ -258,7 +258,7 @@ class OwnPair(Pair):
         return names
 
     def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
-        """Of the shapes that losses get in the PyTorch twin's updates, as far from 0."""
+        """Inputs with the shapes and the largest size that losses get in the PyTorch twin's updates."""
         config = self.torch.TrainConfig(device="cpu", **{"batch_size": BATCH_SIZE} | dict(self.variants["default"]))
         given = {name: value for inputs in self.called(config).values() for name, value in inputs.items()}
         return {
@@ -271,7 +271,7 @@ class OwnPair(Pair):
         return loss in self.called(config)
 
     def called(self, config: Any) -> dict[str, dict[str, np.ndarray]]:
-        """The losses that the PyTorch twin's updates call under this config, with arrays that no batch holds."""
+        """The losses that the PyTorch twin's updates call under this config, with arrays that are not in the batch."""
         if config not in self._calls:
             self._calls[config] = self._observed(config)
         return self._calls[config]

@@ -1,7 +1,7 @@
-"""A pair as the ladder sees it: what cannot be read off the names that both twins share.
+"""Adapters for the parity ladder: the facts about a pair that the names in its twins do not show.
 
-Most pairs need the fields of `Pair` and a method or two. `FinitePair` is for actions that are one of a few. What one
-pair alone does otherwise is a method that its own adapter overrides.
+Most pairs need only the fields of `Pair` and a method or two. `FinitePair` is for finite actions. If a pair differs in
+some other respect, its adapter overrides the method in question.
 """
 
 import inspect
@@ -23,16 +23,16 @@ from shared.frameworks.twins import load_twin
 
 @dataclass(frozen=True)
 class Facts:
-    """What the checks without a reference (`test_properties.py`) must know of a pair.
+    """Facts for the checks without a reference (`test_properties.py`).
 
     Attributes:
-        rewarded: The loss in which the batch's rewards are learnt from; empty: none, and it bootstraps no target.
-        target_inputs: What `td_target` is given.
-        rate: The setting by which targets follow their networks; those without one become copies.
-        lagging: Targets that follow their network as it was before the step.
-        first_delayed: The first update in which the actor learns, of those that come each `policy_freq`.
-        imitation: From actor and batch to the loss of mere behaviour cloning, where the actor must do more than that.
-        sharp: Temperatures and weights at which values count after few updates.
+        rewarded: The loss that learns from the batch's rewards; empty if there is none, and no target is bootstrapped.
+        target_inputs: The arguments of `td_target`.
+        rate: The setting for the rate of the target networks; without such a setting they become copies.
+        lagging: Target networks that follow their network as it was before the step.
+        first_delayed: The first update in which the actor learns, if it learns every `policy_freq` updates.
+        imitation: The loss of behaviour cloning for an actor and a batch, if the actor must do more than clone.
+        sharp: Temperatures and weights at which values matter after a few updates.
     """
 
     rewarded: str = ""
@@ -45,34 +45,36 @@ class Facts:
 
 
 def squared_error(actor: Any, batch: Any) -> Any:
-    """Behaviour cloning of a deterministic policy."""
+    """Behaviour cloning with a deterministic policy."""
     return jnp.square(actor(batch.observations) - batch.actions).mean()
 
 
 def unlikelihood(actor: Any, batch: Any) -> Any:
-    """Behaviour cloning of a normal policy: the data's negative log-likelihood, constants left out."""
+    """Behaviour cloning with a normal policy: the negative log-likelihood of the data, without constants."""
     mean, std = actor(batch.observations)
     return (jnp.square(batch.actions - mean) / (2.0 * jnp.square(std)) + jnp.log(std)).sum(axis=-1).mean()
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """An adapter. Networks, targets, optimisers and temperatures are found by their names, equal in both twins.
+    """The adapter of a pair.
+
+    Networks, targets, optimisers and temperatures are found by their names, which are the same in both twins.
 
     Attributes:
-        name: The algorithm's name, that of its files (`shared.frameworks.twins`).
+        name: The algorithm's name, which is also that of its files (`shared.frameworks.twins`).
         title: The name in tables.
-        family: The heading under which tables list it.
-        use: When to choose it among its family, or what it is there; a sentence.
-        paper: Authors and year, in tables.
-        url: Of the paper.
-        benchmark_updates: Updates in a timed block: a second or two of them.
-        variants: Settings under which the ladder is climbed, by name; `default` holds none.
-        settings: Settings where the defaults do not serve, by purpose. These are a short `run`, an update of
-            `full size`, a `timed` one, the program whose operations are `counted`, and updates `on device` alone, for
-            CUDA graphs.
-        tolerances: By precision and rung, where the ladder's own cannot be had; `recording` is a CUDA graph's.
-        facts: For the checks without a reference.
+        family: The family under which tables list it.
+        use: When to choose it from its family, or why it is here; one sentence.
+        paper: Authors and year, for tables.
+        url: The paper's address.
+        benchmark_updates: Updates in a timed block, which should take a second or two.
+        variants: Named sets of settings for the ladder, one of them `default`.
+        settings: Settings for purposes that the defaults do not suit. These are a short `run`, an update of `full
+            size`, a `timed` one, the program whose operations are `counted`, and updates `on device` alone, for CUDA
+            graphs.
+        tolerances: By precision and rung, if this pair cannot meet the ladder's own; `recording` is for CUDA graphs.
+        facts: Facts for the checks without a reference.
     """
 
     name: str
@@ -87,25 +89,25 @@ class Pair:
     tolerances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     facts: Facts = Facts()
 
-    # How outputs begin that take more than a network's weights and a batch, which a file to be checked need not give
+    # Prefixes of outputs that need more than a network's weights and a batch; a checked file may omit them
     corners: ClassVar[Sequence[str]] = ()
-    # The score of an evaluation in a row of a run's metrics
+    # The metric with the score of an evaluation
     metric: ClassVar[str] = "return_mean"
-    # Rows that indices choose from besides the dataset's, numbered on from those
+    # The number of further rows that indices may choose, numbered after the dataset's rows
     further_rows: ClassVar[int] = 0
-    # Functions that draw of a dataset's rows before the first update, as NumPy's arrays, and what they are told besides
+    # Functions that draw NumPy arrays for a dataset's rows before the first update, with their further arguments
     drawn_once: ClassVar[Mapping[str, tuple]] = {}
-    # Look-ups by index, and calls of the host, in one update; the mean where updates differ
+    # Lookups by index, and calls of the host, in one update; the mean if updates differ
     gathers: ClassVar[float] = 1
     host_calls: ClassVar[float] = 0
-    # Updates of an interval whose program is counted: its loops make them all, but for a few
+    # The updates in an interval whose operations are counted; almost all of them are in its loops
     counted_updates: ClassVar[int] = 200
-    # Whether the scanned loop itself draws, what would be too large to draw ahead
+    # Whether draws happen inside the scanned loop, because they would be too large to draw ahead
     draws_inside: ClassVar[bool] = False
-    # Whether recording a CUDA graph can be tried on a CPU, where PyTorch's `one_hot` looks at its numbers
+    # Whether recording a CUDA graph can be tried on a CPU, where PyTorch's `one_hot` reads its values
     records_on_cpu: ClassVar[bool] = True
-    # The precision in which PyTorch's compiled updates are compared. In double precision PyTorch 2.13's compiled Adam
-    # leaves some parameters without axes where they are.
+    # The precision for comparing PyTorch's compiled updates. In double precision, PyTorch 2.13's compiled Adam does not
+    # update some parameters without axes.
     compiled_in: ClassVar[str] = "float64"
 
     # ---- the twins -------------------------------------------------------------------------------------------------
@@ -122,12 +124,12 @@ class Pair:
 
     @property
     def explores(self) -> bool:
-        """Whether a run goes on in the environment."""
+        """Whether a run continues in the environment."""
         return hasattr(self.jax, "train_online")
 
     @property
     def two_buffers(self) -> bool:
-        """Whether experience has a buffer of its own beside the dataset's, so that a batch is a mix of both."""
+        """Whether experience has its own replay buffer, so that a batch mixes it with the dataset."""
         return "online_size" in inspect.signature(self.torch.draw_noise).parameters
 
     @property
@@ -136,7 +138,7 @@ class Pair:
         return ("draw_exploration",) if hasattr(self.jax, "draw_exploration") and not self.explores else ()
 
     def lasting(self, updates: int) -> dict[str, int]:
-        """Settings of a run of so many updates: of two phases, the online one has the last third."""
+        """Settings for a run of this many updates; if there are two phases, the online phase has the last third."""
         if not hasattr(self.torch.TrainConfig, "switch"):
             return {"max_timesteps": updates}
         config = self.torch.TrainConfig(**self.variants["default"])
@@ -146,76 +148,76 @@ class Pair:
     # ---- data ------------------------------------------------------------------------------------------------------
 
     def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
-        """From a dataset file's arrays to the named tuple of columns that the pair learns from, (N, ...) each.
+        """Converts a dataset file's arrays to the named tuple of columns that the pair learns from, (N, ...) each.
 
-        Here they are transitions with normalised states, or with images, whose frames are stacked.
+        By default these are transitions with normalised states, or with images whose frames are stacked.
         """
         if transitions.shows_images(raw):
             return transitions.extract_transitions(raw, frame_stack=frame_stack)
         return transitions.normalise_states(transitions.extract_transitions(raw))[0]
 
     def ready(self, twin: ModuleType, dataset: Any, config: Any) -> Any:
-        """What a twin's loop takes: the dataset on the device, or what is made of it once before training."""
+        """The data that a twin's loop takes: the dataset on the device, or something computed from it once."""
         return dataset
 
     def take(self, twin: ModuleType, dataset: Any, indices: Any, config: Any) -> Any:
-        """A batch."""
+        """Takes a batch."""
         return twin.take(dataset, indices)
 
     def prepared(self, twin: ModuleType) -> dict[str, Any]:
-        """What a twin makes of datasets, or of the numbers of steps, beforehand, by name; both twins make the same."""
+        """The data that a twin precomputes from datasets or step numbers, by name; both twins must give the same."""
         return {}
 
-    # ---- what an update draws and is told --------------------------------------------------------------------------
+    # ---- draws and arguments of an update --------------------------------------------------------------------------
 
     def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
-        """What `draw_noise` is told of the dataset's columns and A, between config and device."""
+        """The arguments of `draw_noise` between config and device, from the dataset's columns and A."""
         return len(dataset[0]), action_dim
 
     def torch_draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
-        """Likewise for the PyTorch twin, where CORL's draws need to know more."""
+        """The same for the PyTorch twin, if CORL's draws need more arguments."""
         return self.draw_inputs(dataset, action_dim)
 
     def torch_draws(self, config: Any, dataset: Any, action_dim: int, device: Any) -> Callable[..., tuple]:
-        """The PyTorch twin's `draw_noise` for these columns; what is left to give are the arguments of a step."""
+        """The PyTorch twin's `draw_noise` for these columns, which then takes only the arguments of a step."""
         return partial(self.torch.draw_noise, config, *self.torch_draw_inputs(dataset, action_dim), device)
 
     def draw_statics(self, config: Any, step: int) -> dict[str, Any]:
-        """The further arguments of `draw_noise` in the update of this number (from 1)."""
+        """The further arguments of `draw_noise` in the update with this number (from 1)."""
         return {}
 
     def update_statics(self, config: Any, step: int) -> dict[str, Any]:
-        """Likewise the static arguments of the JAX `update`."""
+        """The static arguments of the JAX `update` in the update with this number (from 1)."""
         return {}
 
     def number(self, step: int) -> tuple:
-        """What the JAX `update` takes after the noise, in the update of this number (from 1)."""
+        """The arguments of the JAX `update` after the noise, in the update with this number (from 1)."""
         return ()
 
     def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
-        """The static arguments of `train_interval`, from the updates before an interval and its length."""
+        """The static arguments of `train_interval`, for an interval that starts after `start` updates."""
         return {}
 
     def drawn_inside(self, twin: ModuleType, noise: Any, hp: Any) -> Any:
-        """What is drawn from a key that the noise of the JAX twin holds; the noise as it is where it holds none."""
+        """Replaces a key in the JAX twin's noise by the numbers drawn from it; noise without a key stays the same."""
         return noise
 
     # ---- what is compared ------------------------------------------------------------------------------------------
 
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
-        """Every network's output by name, from a state of either twin, since networks can be called on both sides."""
+        """Every network's output by name, for a state of either twin, because both twins' networks are callable."""
         raise NotImplementedError
 
     def networks_of(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs that a file to be checked must give."""
+        """The outputs that a checked file must give."""
         return {name: value for name, value in outputs.items() if not name.startswith(tuple(self.corners))}
 
     def predicted(self, twin: Any, batch: Any) -> dict[str, Any]:
-        """What a learnt model says of steps, from a twin's state and a batch; such a pair has no policy."""
+        """A learned model's predictions, from a twin's state and a batch; such a pair has no policy."""
         return {}
 
     def corner(self, trainer: Any) -> None:
-        """Moves numbers of a PyTorch twin, in place, to where a loss decides otherwise than after a few updates."""
+        """Moves numbers of a PyTorch twin, in place, to where a loss takes other branches than after warm-up."""
 
     @cached_property
     def losses(self) -> Mapping[str, Loss]:
@@ -227,47 +229,47 @@ class Pair:
         return True
 
     def given(self, batch: Any, noise: Any) -> dict[str, Any]:
-        """The inputs of losses by name, from an update's batch and noise; of one minibatch if it takes several."""
+        """The inputs of losses by name, from an update's batch and noise; one minibatch if it takes several."""
         return {"batch": batch, "noise": noise}
 
     def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
-        """Further inputs of losses, by name, for batches of a size."""
+        """Further inputs of losses, by name, for batches of this size."""
         return {}
 
     def shipped(self, scene: Any) -> dict[str, float]:
-        """How far the JAX twin's further programs are from their parts, by name."""
+        """The errors of the JAX twin's further programs against their parts, by name."""
         return {}
 
     def replays(self, patch: Any) -> None:
-        """Patches both twins so that the JAX one's run gets what else the PyTorch one draws."""
+        """Patches both twins so that the JAX twin's run gets the PyTorch twin's other draws."""
 
     def begins(self, trainer: Any, rows: int) -> None:
-        """What a PyTorch trainer makes of the number of the dataset's rows before the first update, in place."""
+        """Changes a PyTorch trainer in place, before the first update, for a dataset with this many rows."""
 
     # ---- in the environment ----------------------------------------------------------------------------------------
 
     def explored(self, rng: np.random.Generator, rows: int, action_dim: int) -> dict[str, Any]:
-        """What `explore` is given of these, by name."""
+        """The arguments of `explore` that depend on these, by name."""
         return {}
 
     def torch_phase(self, trainer: Any) -> tuple:
-        """What the PyTorch trainer's draws for the next update depend on besides."""
+        """The PyTorch trainer's state that its draws for the next update depend on."""
         return ()
 
     def call_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
-        """The static arguments of `train_online`, as `interval_statics` has those of an interval."""
+        """The static arguments of `train_online`, the counterpart of `interval_statics`."""
         return {}
 
     def as_rows(self, steps: Batch) -> Any:
-        """From the environment's steps to the rows that are kept."""
+        """Converts the environment's steps to the rows that are stored."""
         return steps
 
     def entered(self, state: Any, places: np.ndarray, rows: int) -> Any:
-        """A JAX state after rows were stored at these places, which count on from the dataset's rows."""
+        """A JAX state after rows were stored at these places, which are numbered after the dataset's rows."""
         return state
 
     def drawn_batch(self, state: Any, twin: ModuleType, held: Any, indices: Any, noise: Any) -> Any:
-        """An online batch, from the columns of both buffers, indices and noise."""
+        """An online batch, from the columns of both replay buffers, indices and noise."""
         return type(held)(*(column[indices] for column in held))
 
 
@@ -275,9 +277,9 @@ class FinitePair(Pair):
     """A pair that chooses one of finitely many actions."""
 
     def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
-        """As `Pair.load`; in place of a vector comes the number of its largest component."""
+        """Loads the data as `Pair.load` does, with the index of the largest component in place of an action vector."""
         return super().load(raw | {"actions": raw["actions"].argmax(axis=1)}, frame_stack)
 
     def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
-        """Without A: no noise is added to actions."""
+        """Without A, because no noise is added to actions."""
         return (len(dataset[0]),)

@@ -1,18 +1,18 @@
-"""Made-up images for the ladder's pairs that read them: each shows a vector of a dataset's rows."""
+"""Made-up images for pairs that learn from images: each shows the vector of a dataset row."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-# Channels of a frame, and its sides: so large that the last layer of convolutions is more than a pixel wide
+# A frame's channels and sides, so large that the last convolution's output has more than one pixel
 CHANNELS = 2
 SIDES = {"minatar": (6, 5), "nature": (44, 40), "impala": (17, 12), "resnet": (20, 17)}
-# How far the numbers of a state move a pixel: some reach black or white
+# How strongly the numbers of a state change a pixel: some pixels become black or white
 CONTRAST = 60.0
 
 
 def pictures(states: np.ndarray, encoder: str) -> np.ndarray:
-    """Images (N, C, H, W) of bytes, of states (N, S): each pixel is a sum of the state's numbers."""
+    """Renders states (N, S) as images (N, C, H, W) of bytes; each pixel is a weighted sum of the state's numbers."""
     shape = CHANNELS, *SIDES[encoder]
     weights = np.random.default_rng(5).normal(size=(states.shape[1], int(np.prod(shape))))
     pixels = 128.0 + CONTRAST * states @ weights / np.sqrt(states.shape[1])
@@ -20,6 +20,6 @@ def pictures(states: np.ndarray, encoder: str) -> np.ndarray:
 
 
 def pictured(raw: Mapping[str, np.ndarray], encoder: str) -> dict[str, np.ndarray]:
-    """A dataset's arrays, with images in place of states."""
+    """Replaces the states in a dataset's arrays by images."""
     states = raw["observations"]
     return {**raw, "observations": pictures((states - states.mean(axis=0)) / states.std(axis=0), encoder)}

@@ -1,4 +1,4 @@
-"""Equal lines are counted as `diff` counts them; the table of all pairs is on the site, and bounds nothing."""
+"""Equal lines are counted as `diff` counts them. The table of all pairs is on the site; nothing limits its numbers."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from parity_tests.likeness import equal_lines, share, without_settings
 
 
 def test_settings_are_left_out() -> None:
-    """From their section's heading to the next one."""
+    """The section is removed from its heading to the next one."""
     text = "imports\n# ---- config ----\nseed = 0\n\n# ---- networks ----\nnn\n\n# ---- training ----\nloop\n"
     assert without_settings(text) == "imports\n# ---- networks ----\nnn\n\n# ---- training ----\nloop\n"
     with pytest.raises(ValueError, match="section `config`"):

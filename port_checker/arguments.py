@@ -1,4 +1,4 @@
-"""The command line of `corl-twins check`, and what its two processes know of each other."""
+"""The command line of `corl-twins check`, and the names that its two processes share."""
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
@@ -8,21 +8,21 @@ from typing import Any
 from shared.commands.common import Parser, at_least
 from shared.frameworks.twins import algorithms, name_of
 
-# A right port is answered within a minute; a slow machine, or a debugger's file, may need ten times that.
+# A correct port is checked within a minute; a slow machine, or a debugger's file, may need ten times that.
 TIME_LIMIT = 600
 
-# What runs, by the word of a message, while the file is imported
+# In a message, the name of what runs while the file is imported
 LOADING = "the file"
 
-# Sends a message, from its kind and its value: see `child.py`
+# Sends a message with this kind and value: see `child.py`
 Tell = Callable[[str, Any], None]
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line; `--help` explains it.
+    """Parses the command line; `--help` describes it.
 
     Raises:
-        InputError: It cannot be used.
+        InputError: The command line is invalid.
     """
     parser = Parser(
         prog="corl-twins check",

@@ -1,7 +1,7 @@
 """Checks somebody's JAX port of an algorithm against our PyTorch twin: `corl-twins check my_td3_bc.py`.
 
-docs/port/check.md says what the file must hold. The command runs what is here in a process of its own
-(`process.py`); tests call it as it is.
+docs/port/check.md lists what the file must contain. The command runs this module in a separate process
+(`process.py`); tests call it directly.
 """
 
 import textwrap
@@ -29,23 +29,23 @@ from port_checker.finding.torch_port import TorchPort
 from port_checker.finding.unread import distinct, unread
 from shared.errors import InputError
 
-# What is said of a port whose images are flattened
+# The notes printed for a port that flattens images
 CHANNELS_LAST = "images are flattened (H, W, C), and weights put in that order"
 EITHER_ORDER = "whether images are flattened (C, H, W) or (H, W, C): for another order define from_torch(part, weights)"
 
 
 @dataclass(frozen=True)
 class Climbed:
-    """How a rung went.
+    """The result of one rung.
 
     Attributes:
-        rung: Its name.
-        error: The largest error of all numbers.
-        worst: Which number that is, and in which question.
-        unwritten: What could not be compared since it is not written yet.
-        holds: Whether all that is written is within the tolerance.
-        told: What else there is to say.
-        diagnose: Finds out what is wrong, which takes seconds.
+        rung: The rung's name.
+        error: The largest error over all numbers.
+        worst: The number with the largest error, and the question that it belongs to.
+        unwritten: The groups that could not be compared because they are not written yet.
+        holds: Whether everything that is written is within the tolerance.
+        told: A note to print with the result.
+        diagnose: Finds the mistake, which takes seconds.
     """
 
     rung: str
@@ -58,21 +58,21 @@ class Climbed:
 
     @cached_property
     def diagnoses(self) -> tuple[Diagnosis, ...]:
-        """What is wrong, where it fails."""
+        """The mistakes found, if the rung fails."""
         return tuple(self.diagnose())
 
 
 def climb(port: Port, variants: tuple[str, ...], asks: Callable[[str], None] = lambda what: None) -> Iterator[Climbed]:
-    """Climbs rung by rung, up to the first that fails.
+    """Climbs rung by rung, up to the first one that fails.
 
     Args:
         port: The file.
-        variants: The settings under which it is asked.
-        asks: Told what is asked next.
+        variants: The settings under which it is checked.
+        asks: Called with a description of each question before it is asked.
 
     Raises:
         InputError: The file does not do what its contract says.
-        NotWrittenError: What the next rung needs is not written yet.
+        NotWrittenError: The next rung needs something that is not written yet.
     """
     for rung in RUNGS:
         asks(rung)
@@ -83,7 +83,7 @@ def climb(port: Port, variants: tuple[str, ...], asks: Callable[[str], None] = l
 
 
 def _by_what_it_reads(port: Port, climbs: Callable[[], Climbed], variants: tuple[str, ...]) -> Climbed:
-    """Climbs a rung; a file that fails under settings that it never reads is asked again with their defaults."""
+    """Climbs a rung, and again with default values for the settings that a failing file never reads."""
     refused = climbed = None
     try:
         climbed = climbs()
@@ -143,7 +143,7 @@ def _judged(rung: str, asked: Sequence, answers: Sequence[Figures]) -> Climbed:
 
 
 def line(climbed: Climbed) -> str:
-    """A rung in one line: its largest error and where that is."""
+    """Describes a rung's result in one line: its largest error and where it occurs."""
     if not climbed.worst:
         nothing = f"not written yet: {', '.join(climbed.unwritten)}" if climbed.unwritten else "not given"
         return f"{climbed.rung:<11} {nothing}"
@@ -155,7 +155,7 @@ def line(climbed: Climbed) -> str:
 
 
 def left_out(port: Port, variants: tuple[str, ...]) -> str:
-    """Which settings were left at their defaults, and which of the ladder's differ in nothing else."""
+    """Names the settings left at their defaults, and the variants that differ in nothing else."""
     gone = [repr(name) for name in variants if name not in distinct(port, variants)]
     skipped = f"; nothing else is left of {', '.join(gone)}" if gone else ""
     names = ", ".join(sorted(port.left))
@@ -163,7 +163,7 @@ def left_out(port: Port, variants: tuple[str, ...]) -> str:
 
 
 def explained(rung: str, diagnosis: Diagnosis) -> str:
-    """A diagnosis in words, with what differs in our twin."""
+    """Describes a diagnosis, with the lines of our twin that differ."""
     groups = diagnosis.groups if len(diagnosis.groups) <= 4 else (*diagnosis.groups[:3], "others")
     subject = f"Your {rung} ({', '.join(groups)})"
     if diagnosis.changes:
@@ -183,14 +183,14 @@ def explained(rung: str, diagnosis: Diagnosis) -> str:
 
 
 def told_change(change: Change) -> str:
-    """A change, with the old lines and the new ones."""
+    """Describes a change, with the old lines and the new ones."""
     old, new = (textwrap.indent(textwrap.dedent(text).strip("\n"), f"    {sign} ") for text, sign in
                 ((change.old, "-"), (change.new, "+")))  # fmt: skip
     return f"  * {change.what} ({change.place})\n{old}\n{new}".rstrip()
 
 
 def check(path: Path, name: str, variants: tuple[str, ...], tell: Tell) -> int:
-    """Climbs the ladder with a file and tells of each rung; returns the command's exit status."""
+    """Climbs the ladder with a file and reports each rung; returns the command's exit status."""
     ground = Ground()
     tell("running", LOADING)
     module = load_module(path)
@@ -201,7 +201,7 @@ def check(path: Path, name: str, variants: tuple[str, ...], tell: Tell) -> int:
     try:
         return _climbed(port, variants, ground, tell)
     except InputError as error:
-        # What it changes shows in other errors first.
+        # If the file changed the process's state, that shows up as other errors first.
         ground.check(path)
         if others := likelier(port):
             raise InputError(
@@ -246,20 +246,20 @@ def _variants(name: str, settings: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _printed(kind: str, value: Any) -> None:
-    """Prints the lines of what is told."""
+    """Prints messages of the kind "line"."""
     if kind == "line":
         print(value, flush=True)
 
 
 def main(arguments: Sequence[str], tell: Tell = _printed) -> int:
-    """Checks in this process; returns the command's exit status.
+    """Runs the check in this process; returns the command's exit status.
 
     Raises:
         InputError: The command line or the file cannot be used.
     """
     options = parse_arguments(arguments)
     with both_in("float64"), warnings.catch_warnings():
-        # PyTorch takes the copies of a trainer for optimisers that somebody has tampered with.
+        # PyTorch mistakes copies of a trainer for optimisers that somebody has tampered with.
         warnings.filterwarnings("ignore", message="Seems like `optimizer.step")
         if options.template:
             tell("line", template(PAIRS[options.template]).removesuffix("\n"))

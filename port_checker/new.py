@@ -23,11 +23,11 @@ with ended_at_once():
     from parity_tests.own import LIKE, own_pair
     from parity_tests.pairs import PAIRS
 
-# What a file of contents is written as
+# The contents of new files, by path
 Files = dict[Path, str]
-# The checks that tell whether a pair needs its adapter
+# The checks that show whether a pair needs its adapter
 TOLD_BY = ("forward", "loss", "update")
-# Before the twins' first import of ours, which only a clone has on the path
+# Inserted before the twins' first import of ours, because only a clone has `shared` on the path
 ENTER = "from corl_twins.place import enter\n\nenter()  # finds `shared` in the installed package\n"
 
 
@@ -44,9 +44,9 @@ def renamed(text: str, source: str, name: str, places: Mapping[str, str]) -> str
 
     Args:
         text: The file.
-        source: The pair that it is of.
+        source: The pair that it belongs to.
         name: The new algorithm's name.
-        places: What is said of the files, by framework: `corl_jax/my_td3.py`.
+        places: The new paths of both files, by framework: `corl_jax/my_td3.py`.
     """
     pair, last = PAIRS[source], name.rpartition("/")[2]
     for framework, place in places.items():
@@ -60,7 +60,7 @@ def renamed(text: str, source: str, name: str, places: Mapping[str, str]) -> str
 
 
 def needs_adapter(source: str) -> bool:
-    """Whether the names in a pair's files leave something open that only its adapter says."""
+    """Whether a pair's files leave something open that only its adapter defines."""
     try:
         with both_in("float64"):
             pair = own_pair(PAIRS[source].torch, PAIRS[source].jax, source)
@@ -69,12 +69,12 @@ def needs_adapter(source: str) -> bool:
                 if any(not value <= RUNGS[rung].float64 for value in found.values()):
                     return True
     except Exception:
-        # An InputError where something is open, anything else where a guess was wrong
+        # An InputError means that something is open, anything else that a guess was wrong.
         return True
     return False
 
 
-# ---- what both kinds have ------------------------------------------------------------------------------------------
+# ---- shared by both kinds ------------------------------------------------------------------------------------------
 
 
 HEAD = """\
@@ -84,7 +84,7 @@ HEAD = """\
 
 
 def table(source: str, name: str) -> str:
-    """The rows of bundled datasets, with a pair's settings."""
+    """A table of settings for the bundled datasets, copied from a pair's."""
     rows = {dataset: row or {} for dataset, row in _rows(source).items() if dataset.startswith("mini/")}
     title = in_camel_case(name.rpartition("/")[2])
     return f"{HEAD.format(title=title)}{_dumped(rows)}"
@@ -106,7 +106,7 @@ def write_all(files: Files) -> None:
     """Writes all of these files, or none.
 
     Raises:
-        InputError: One is there already.
+        InputError: One of them exists already.
     """
     if there := [path for path in files if path.exists()]:
         raise InputError(f"{there[0]} is there already: choose another name or another folder")
@@ -195,7 +195,7 @@ gradient or update, and looks for the line to change.
 
 
 def project(folder: Path, source: str, name: str) -> Files:
-    """A folder with both twins, which depends on the installed package."""
+    """A folder with both twins that depends on the installed package."""
     places = {framework: f"{name}_{framework}.py" for framework in FRAMEWORKS}
     files: Files = {}
     for framework, place in places.items():
@@ -281,7 +281,7 @@ Write the formula of `{loss}` here.
 
 
 def six_files(root: Path, source: str, name: str) -> Files:
-    """The files that CONTRIBUTING.md asks for, of which the page and the second derivation are to be filled in."""
+    """The files that CONTRIBUTING.md lists; the page and the second derivation have to be filled in."""
     pair, page, module = PAIRS[source], page_of(name), name.rpartition("/")[2]
     places = {framework: f"corl_{framework}/{name}.py" for framework in FRAMEWORKS}
     adapter = ROOT / "parity_tests" / "pairs" / f"{page_of(source)}.py"
@@ -307,10 +307,10 @@ def six_files(root: Path, source: str, name: str) -> Files:
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line; `--help` explains it.
+    """Parses the command line; `--help` describes it.
 
     Raises:
-        InputError: It cannot be used.
+        InputError: The command line is invalid.
     """
     parser = Parser(
         prog="corl-twins new",
@@ -333,10 +333,10 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the command.
 
     Raises:
-        InputError: The command line cannot be used, or a file is there already.
+        InputError: The command line is invalid, or a file exists already.
     """
     options = parse_arguments(arguments)
-    # A family's algorithms stand in its folder.
+    # A family's algorithms are in its folder.
     family = path_of("jax", options.source).relative_to(ROOT / "corl_jax").parent.as_posix()
     name = options.name if options.into or family == "." else f"{family}/{options.name}"
     if name in algorithms("jax"):

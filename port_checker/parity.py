@@ -1,4 +1,4 @@
-"""`corl-twins parity my_torch.py my_jax.py`: the checks that hold our own pairs together, for a pair of your own."""
+"""`corl-twins parity my_torch.py my_jax.py`: runs the checks of our own pairs on a pair of your own."""
 
 import argparse
 import importlib.util
@@ -33,7 +33,7 @@ with ended_at_once():
     from port_checker.finding.loading import described
     from shared.files import write_atomically
 
-# The checks in the order in which they build on each other, each with what its failure means
+# The checks in the order in which they build on each other, each with the meaning of its failure
 CHECKS = {
     "settings": "the files' settings differ in name, order, type, default or bounds",
     "weights": "a parameter has another name or shape, or an optimizer another state",
@@ -50,21 +50,21 @@ CHECKS = {
     "trajectory": "single updates agree, and fifty on end do not: something that an update leaves behind differs",
     "compiled": "compiled by XLA, train_interval computes something else than its operations one by one",
 }
-# How long changes of the JAX file are tried, in the processor's time
+# The processor time for trying changes to the JAX file
 SECONDS = 30.0
-# How many wrong numbers are listed
+# The largest number of wrong numbers to list
 MOST = 5
 
 
 @dataclass(frozen=True)
 class Checked:
-    """How a check went.
+    """The result of a check.
 
     Attributes:
-        check: Its name.
-        tolerance: What errors may be, relative to a tensor's largest entry.
-        errors: By settings, then by what is compared.
-        stopped: The exception that ended it, in a line.
+        check: The check's name.
+        tolerance: The largest error allowed, relative to a tensor's largest entry.
+        errors: The errors by settings, then by what is compared.
+        stopped: The exception that ended it, in one line.
     """
 
     check: str
@@ -74,18 +74,18 @@ class Checked:
 
     @property
     def wrong(self) -> list[tuple[float, str, str]]:
-        """What is too far off, the worst first, with the settings under which it is."""
+        """The errors above the tolerance, largest first, with the settings under which they occur."""
         every = [(value, what, variant) for variant, found in self.errors.items() for what, value in found.items()]
         return sorted((one for one in every if not one[0] <= self.tolerance), key=lambda one: -one[0])
 
     @property
     def passed(self) -> bool:
-        """Whether everything is near enough."""
+        """Whether all errors are within the tolerance."""
         return not self.stopped and not self.wrong
 
     @property
     def error(self) -> float:
-        """The largest error; infinite where the check was stopped."""
+        """The largest error; infinite if the check was stopped."""
         found = [value for errors in self.errors.values() for value in errors.values()]
         return math.inf if self.stopped else max(found, default=0.0)
 
@@ -105,7 +105,7 @@ def load_file(path: Path, framework: str) -> ModuleType:
     """Runs a file as an import would.
 
     Raises:
-        InputError: There is none, or it does not run.
+        InputError: The file does not exist, or does not run.
     """
     if path.suffix != ".py" or not path.is_file():
         raise InputError(f"there is no Python file {path}: give PyTorch's file, then JAX's")
@@ -115,7 +115,7 @@ def load_file(path: Path, framework: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    # Where the file finds its neighbours
+    # The file finds its neighbours here.
     sys.path.append(str(file.parent))
     try:
         spec.loader.exec_module(module)
@@ -127,10 +127,10 @@ def load_file(path: Path, framework: str) -> ModuleType:
 
 
 def pair_of(torch_file: Path, jax_file: Path) -> Pair:
-    """The pair of two files.
+    """Makes a pair from two files.
 
     Raises:
-        InputError: They cannot be used as one.
+        InputError: They cannot be used as a pair.
     """
     torch_twin, jax_twin = load_file(torch_file, "torch"), load_file(jax_file, "jax")
     if hasattr(torch_twin, "create_train_state") and hasattr(jax_twin, "create_trainer"):
@@ -142,7 +142,7 @@ def pair_of(torch_file: Path, jax_file: Path) -> Pair:
 
 
 def checked(pair: Pair, tell: Callable[[str], None] = lambda what: None) -> Iterator[Checked]:
-    """Every check of a pair, in order; `tell` hears what is compared next."""
+    """Runs every check of a pair, in order; `tell` is called with what is compared next."""
     for check in CHECKS:
         if check == "settings":
             unequal = unequal_settings(pair)
@@ -184,7 +184,7 @@ def _climbed(
 
 
 def mended(pair: Pair, failed: Checked) -> list[Change]:
-    """Changes of the JAX file with which a check passes."""
+    """Finds changes to the JAX file that make a check pass."""
     if failed.check not in ("forward", "loss", "gradient", "update", "log") or failed.stopped:
         return []
     wrong, rung = failed.wrong[0][1], RUNGS[failed.check]
@@ -202,7 +202,7 @@ def mended(pair: Pair, failed: Checked) -> list[Change]:
 
 
 def explained(pair: Pair, failed: Checked) -> list[str]:
-    """What a failed check means, what differs, and which change would mend it."""
+    """Explains what a failed check means, what differs, and which change would mend it."""
     lines = [f"{failed.check}: {CHECKS[failed.check]}."]
     lines += [f"  {value:8.1e}  {what} (settings '{variant}')" for value, what, variant in failed.wrong[:MOST]]
     if len(failed.wrong) > MOST:
@@ -226,10 +226,10 @@ def _group(what: str) -> str:
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line; `--help` explains it.
+    """Parses the command line; `--help` describes it.
 
     Raises:
-        InputError: It cannot be used.
+        InputError: The command line is invalid.
     """
     parser = Parser(
         prog="corl-twins parity",
@@ -245,7 +245,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; returns its exit status: 1 where a check fails.
+    """Runs the command; returns its exit status, which is 1 if a check fails.
 
     Raises:
         InputError: The command line or a file cannot be used.
@@ -253,7 +253,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     found: list[Checked] = []
     with warnings.catch_warnings(), tqdm(bar_format="{desc}", leave=False, disable=None) as bar:
-        # PyTorch takes the copies of a trainer for optimisers that somebody has tampered with.
+        # PyTorch mistakes copies of a trainer for optimisers that somebody has tampered with.
         warnings.filterwarnings("ignore", message="Seems like `optimizer.step")
         pair = pair_of(options.torch, options.jax)
         tqdm.write(f"{'check':<13}{'error':>9}{'tolerance':>11}", file=sys.stdout)
@@ -270,7 +270,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _as_json(options: argparse.Namespace, found: Sequence[Checked], explanation: Sequence[str]) -> str:
-    """The results; an infinite error is null."""
+    """Formats the results as JSON; an infinite error is null."""
 
     def entry(one: Checked) -> dict[str, Any]:
         worst = one.stopped or (f"{one.wrong[0][1]} (settings '{one.wrong[0][2]}')" if one.wrong else None)

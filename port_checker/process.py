@@ -1,7 +1,7 @@
-"""`corl-twins check`: the check in a process of its own, which a file may crash, hang or leave without fooling anybody.
+"""`corl-twins check`: runs the check in a separate process, so that a file that crashes, hangs or exits fools nobody.
 
-That process sends messages (`child.py`) through a channel that the file's prints do not reach. All that is printed here
-is printed by this process. This process imports neither framework, so that a check loads them once.
+That process sends messages (`child.py`) through a channel that the file's prints do not reach, and this process prints
+everything. This process imports neither framework, so that a check loads them only once.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ from shared.errors import InputError
 
 HOUSE = Path(__file__).resolve().parents[1]
 
-# Whatever a file imports, it defines functions.
+# Whatever a file imports, all it has to do is define functions.
 LOADING_LIMIT = 120
-# To say where the file is when time is up, or to print what is left after the verdict
+# The time to report where the file is when time is up, or to print the remaining output after the verdict
 GRACE = 5
 
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     options = parse_arguments(arguments)
     if options.template:
-        # It runs nothing of anybody's, and alone of all that is done here needs both frameworks.
+        # This runs none of the user's code, and it is the only part here that needs both frameworks.
         from parity_tests.pairs import PAIRS
         from port_checker.finding.template import template
 
@@ -54,10 +54,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def watch(command: Sequence[str], file: Path, seconds: float) -> int:
-    """Runs the process that checks a file and prints what it sends; returns the exit status that it sends last.
+    """Runs the process that checks a file and prints its messages; returns the exit status that it sends last.
 
     Raises:
-        InputError: It sends an error, or ends without a verdict.
+        InputError: The process sends an error, or ends without a verdict.
     """
     with _Checking(command, file.name, seconds) as checking, _progress() as bar:
         kind, value = "error", ""
@@ -79,31 +79,31 @@ def watch(command: Sequence[str], file: Path, seconds: float) -> int:
 
 
 def plain(text: str) -> str:
-    """Text in which nothing moves a terminal's cursor."""
+    """Escapes every character that could move a terminal's cursor."""
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
 def _progress() -> tqdm:
-    """A line that says what is being asked, on terminals only."""
+    """A progress line with the current question, on terminals only."""
     return tqdm(desc="starting", bar_format="{desc} [{elapsed}]", leave=False, disable=None)
 
 
 class _Checking:
-    """The process that checks a file, from its start to its end, and what is known of it.
+    """The process that checks a file, from its start to its end.
 
-    It has a session of its own: it and whatever it starts end together, and Ctrl-C reaches this process alone.
+    It has a session of its own: it ends together with everything that it starts, and Ctrl-C reaches only this process.
 
     Args:
-        command: What to start.
+        command: The command to start.
         file: The name of the file, for messages.
-        seconds: How long it may take.
+        seconds: The time limit.
     """
 
     def __init__(self, command: Sequence[str], file: str, seconds: float) -> None:
         self.printed = Printed()
         self._file, self._seconds = file, seconds
         self._running = ""
-        # Where the interpreter was when a signal ended it, as faulthandler writes it
+        # The traceback that faulthandler writes when a signal ends the interpreter
         self._trace: list[str] = []
         self._late: float | None = None
         path = os.pathsep.join([str(HOUSE), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -113,13 +113,13 @@ class _Checking:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            # One thread, unless somebody wants more: NumPy's waste minutes on products as small as these.
+            # One thread, unless the user wants more: NumPy's threads waste minutes on such small products.
             env={"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONPATH": path},
             start_new_session=True,
         )
         self._deadline = time.monotonic() + seconds
         self._loaded = math.inf
-        # No message is believed without this word, which only the process and we know.
+        # A message counts only with this word, which only the two processes know.
         self._word = secrets.token_hex().encode()
         with contextlib.suppress(BrokenPipeError):
             os.write(self._fd("stdin"), self._word + b"\n")
@@ -148,7 +148,7 @@ class _Checking:
     # ---- what it sends
 
     def messages(self, waiting: Callable[[], object]) -> Iterator[tuple[str, Any]]:
-        """What it sends, until it ends or its time is up; `waiting` is called a few times a second."""
+        """Yields its messages, until it ends or its time is up; `waiting` is called a few times a second."""
         rest = b""
         while data := self._read(waiting):
             *lines, rest = (rest + data).split(b"\n")
@@ -164,7 +164,7 @@ class _Checking:
                     yield kind, value
 
     def _read(self, waiting: Callable[[], object]) -> bytes:
-        """The next bytes of its messages, none when there will be no more; what is printed meanwhile is put by."""
+        """The next bytes of its messages, empty if there will be no more; output printed meanwhile is stored."""
         while True:
             self._keep_time()
             ready = [key.fd for key, _ in self._pipes.select(timeout=0.2)]
@@ -183,7 +183,7 @@ class _Checking:
             self._pipes.unregister(self._fd("stderr"))
 
     def _keep_time(self) -> None:
-        """Asks it where it is when its time is up, and ends it when it does not say."""
+        """Signals the process to report where it is when its time is up, and kills it if it does not."""
         now = time.monotonic()
         if now < min(self._deadline, self._loaded):
             return
@@ -195,7 +195,7 @@ class _Checking:
             self._end(signal.SIGKILL)
 
     def drain(self) -> None:
-        """Puts by what it had printed before it ended."""
+        """Stores the output that it printed before it ended."""
         end = time.monotonic() + GRACE
         while time.monotonic() < end and self._fd("stderr") in [key.fd for key, _ in self._pipes.select(timeout=0)]:
             self._put_by()
@@ -203,7 +203,7 @@ class _Checking:
     # ---- how it ended
 
     def ended(self) -> str:
-        """Why there is no verdict, in one line."""
+        """Explains in one line why there is no verdict."""
         advice = "; --time-limit SECONDS allows more" if self._late == self._seconds else ""
         return f"{self._file} {self._end_in_words()}{self._where()}{advice}"
 
@@ -221,7 +221,7 @@ class _Checking:
         return f"was ended by {signal.Signals(-status).name}: {signal.strsignal(-status)}"
 
     def _where(self) -> str:
-        """What of the file was running, and which line, where the interpreter could still say it."""
+        """The file's function that was running, and its line if the interpreter could still report it."""
         if not self._running:
             return ""
         lines = (re.search(r'File "(.*)", line (\d+) in ', line) for line in self._trace)
@@ -230,7 +230,7 @@ class _Checking:
 
 
 class Printed:
-    """What a file prints: its beginning and its end are kept, the rest is counted."""
+    """The output that a file prints: the beginning and the end are kept, and the rest is only counted."""
 
     _BYTES, _LINES = 2000, 10
 
@@ -239,14 +239,14 @@ class Printed:
         self._first = self._last = b""
 
     def add(self, data: bytes) -> None:
-        """Takes what comes next."""
+        """Adds the next bytes."""
         room = self._BYTES - len(self._first)
         self._size += len(data)
         self._first += data[:room]
         self._last = (self._last + data[room:])[-self._BYTES :]
 
     def lines(self, file: str) -> Iterator[str]:
-        """All of it, or the first and the last lines, below a line that says whose it is."""
+        """Yields all of it, or the first and the last lines, after a heading that names the file."""
         kept = self._first + self._last
         lines = kept.splitlines()
         if not lines:

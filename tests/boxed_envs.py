@@ -1,4 +1,4 @@
-"""Environments that refuse any action outside of their box, and data for them; importing this file registers them."""
+"""Environments that refuse any action outside their box, and data for them; importing this file registers them."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ BOXES: dict[str, tuple[list[float], list[float]]] = {
 
 
 class Tune(gymnasium.Env):
-    """Two knobs, which pay the nearer they stand to a quarter below the upper ends; observations (3,) are noise."""
+    """Two knobs that pay more the closer they are to a quarter below the upper ends; observations (3,) are noise."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
 
@@ -28,12 +28,12 @@ class Tune(gymnasium.Env):
         self._middle, self._half = (high + low) / 2, (high - low) / 2
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        """The first noise."""
+        """Returns the first noise."""
         super().reset(seed=seed)
         return self.np_random.normal(size=3).astype(np.float32), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Pays, or raises an error where the action lies outside, be it by the last bit."""
+        """Pays, or raises an error if the action is outside the box, even by one bit."""
         if not ((self.action_space.low <= action) & (action <= self.action_space.high)).all():
             raise ValueError(f"action {action} lies outside of the box")
         reward = -float(np.abs((action - self._middle) / self._half - 0.5).mean())
@@ -47,7 +47,7 @@ for _name, (_low, _high) in BOXES.items():
 
 
 def write(folder: Path, name: str) -> Path:
-    """Forty episodes of one of these environments, the same in all of them but for the units of actions."""
+    """Forty episodes of one of these environments, the same in all of them except for the units of the actions."""
     rng = np.random.default_rng(0)
     low, high = (np.clip(bound, -4, 4) for bound in BOXES[name])
     units = rng.uniform(-0.95, 0.95, (320, 2)).astype(np.float32)

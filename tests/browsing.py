@@ -26,7 +26,7 @@ PHONE, DESK = (390, 844), (1400, 900)
 
 @contextmanager
 def headless(profile: Path) -> Iterator[webdriver.Chrome]:
-    """Headless Chromium with a profile of its own; without one the test is skipped, unless one is required."""
+    """Headless Chromium with its own profile; if there is none, the test is skipped unless a browser is required."""
     binary = next(filter(None, map(shutil.which, BROWSERS)), None)
     driver = shutil.which("chromedriver")
     if not (binary and driver):
@@ -42,7 +42,7 @@ def headless(profile: Path) -> Iterator[webdriver.Chrome]:
 
 
 def resize(browser: webdriver.Chrome, size: tuple[int, int]) -> None:
-    """Gives the viewport this size; a headless window would not get as narrow as a phone."""
+    """Gives the viewport this size, because the window of a headless browser cannot be as narrow as a phone."""
     width, height = size
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)

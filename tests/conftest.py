@@ -1,4 +1,4 @@
-"""Small files in D4RL's layout, caches that are not the user's, and runs in haste."""
+"""Small files in D4RL's layout, caches separate from the user's, and quick runs."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ ROWS = 60
 
 @pytest.fixture(scope="session", autouse=True)
 def dataset_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test reads or writes the user's datasets, and none reaches the hosts that D4RL's and Minari's come from."""
+    """Keeps tests away from the user's datasets and from the hosts of D4RL's and Minari's."""
     for variable in ("XDG_CACHE_HOME", "D4RL_DATASET_DIR", "MINARI_DATASETS_PATH"):
         os.environ[variable] = str(tmp_path_factory.mktemp(variable.lower()))
     os.environ.update({"D4RL_DATASET_URL": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "1"})
@@ -34,9 +34,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def in_haste() -> Iterator[None]:
-    """JAX's programs are compiled sooner and curves stay empty, for files that ask neither for speed nor for a picture.
+    """Compiles JAX's programs faster and leaves curves empty, for files that need neither speed nor a picture.
 
-    Of a run of a few updates in PyTorch a third is the drawing.
+    In a PyTorch run of a few updates, drawing takes a third of the time.
     """
     with hardly_optimised(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", lambda *_, **__: None)
@@ -47,7 +47,7 @@ def in_haste() -> Iterator[None]:
 def write_hdf5(tmp_path: Path) -> Callable[..., Path]:
     """Writes a file shaped like Hopper's data; keywords replace arrays, None leaves one out.
 
-    It holds six episodes of ten rows, ended in turn by a terminal and a timeout.
+    It contains six episodes of ten rows, which end alternately with a terminal and a timeout.
     """
 
     def write(attributes: dict[str, Any] | None = None, **arrays: Any) -> Path:

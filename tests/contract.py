@@ -1,4 +1,4 @@
-"""`python -m tests.contract`: mypy holds every twin to the protocol of its kind (`shared/frameworks/contract.py`)."""
+"""`python -m tests.contract`: mypy checks every twin against its kind's protocol (`shared/frameworks/contract.py`)."""
 
 import re
 import sys
@@ -12,7 +12,7 @@ from shared.frameworks.twins import FRAMEWORKS, ROOT, algorithms
 
 
 def assignments() -> dict[str, str]:
-    """By each twin's module, the line that assigns it to a variable of its protocol's type."""
+    """For each twin's module, the line that assigns it to a variable of its protocol's type."""
     found = {}
     for framework in FRAMEWORKS:
         for number, path in enumerate(algorithms(framework).values()):
@@ -23,7 +23,7 @@ def assignments() -> dict[str, str]:
 
 
 def faults(lines: dict[str, str]) -> list[str]:
-    """What mypy finds in these lines, after the module's name. What it finds elsewhere, its own run has found."""
+    """The errors that mypy finds in these lines, after the module's name. Its own run reports errors elsewhere."""
     # mypy takes a program or the packages that the settings name, not both.
     settings = re.sub(r"(?m)^packages = .*$", "", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     program = "\n".join(["from shared.frameworks import contract", *lines.values()])
@@ -39,7 +39,7 @@ def faults(lines: dict[str, str]) -> list[str]:
 
 
 def main() -> None:
-    """Prints what does not fulfil its contract, and exits with 1 if anything does not."""
+    """Prints the twins that do not fulfil their contract, and exits with 1 if there are any."""
     found = faults(assignments())
     print("\n".join(found) or "every twin fulfils its contract")
     sys.exit(bool(found))

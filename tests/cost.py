@@ -1,7 +1,7 @@
-"""`python -m tests.cost results.xml`: seconds that tests took, by room, file, pair and rung of a ladder, in Markdown.
+"""`python -m tests.cost results.xml`: the seconds that tests took, by room, file, pair and rung, in Markdown.
 
-`pytest --junitxml=results.xml` writes such a file; those of several machines are summed up. Hardware and workers stand
-in it where tests of `tests/` ran, whose `conftest.py` notes them.
+`pytest --junitxml=results.xml` writes such a file; the files of several machines are summed up. A file contains
+hardware and workers if tests of `tests/` ran, because their `conftest.py` records them.
 """
 
 import argparse
@@ -22,7 +22,7 @@ _LADDER = "parity_tests/ladder/test_ladder.py"
 
 
 class Timed(NamedTuple):
-    """A test that ran: where it stands, the id of its parameters ("" without any), and what it took, set up and all."""
+    """A test that ran: its file, the id of its parameters ("" without any), and its seconds, including setup."""
 
     file: str
     id: str
@@ -30,17 +30,17 @@ class Timed(NamedTuple):
 
 
 class Suite(NamedTuple):
-    """What one run of pytest wrote: a line on how it ran, and its tests."""
+    """One run of pytest: a line on how it ran, and its tests."""
 
     line: str
     tests: list[Timed]
 
 
 def read(path: Path) -> Suite:
-    """A file that `pytest --junitxml` wrote.
+    """Reads a file that `pytest --junitxml` wrote.
 
     Raises:
-        InputError: There is no such file, or it holds no tests.
+        InputError: There is no such file, or it contains no tests.
     """
     try:
         suite = ET.parse(path).getroot().find("testsuite")
@@ -58,7 +58,7 @@ def read(path: Path) -> Suite:
 
 
 def _test(case: ET.Element) -> Timed:
-    """A class within a file is no part of the file's name; a file that could not be read stands as its own test."""
+    """A class is not part of the file's name; a file that could not be read counts as its own test."""
     module = [part for part in (case.get("classname") or case.get("name")).split(".") if not part[:1].isupper()]
     return Timed(
         "/".join(module) + ".py", case.get("name").partition("[")[2].removesuffix("]"), float(case.get("time"))
@@ -66,18 +66,18 @@ def _test(case: ET.Element) -> Timed:
 
 
 def room(test: Timed) -> str:
-    """The folder."""
+    """The test's folder."""
     return str(Path(test.file).parent)
 
 
 def pair(test: Timed) -> str:
-    """The first pair that the parameters' id names."""
+    """The first pair named in the id of the parameters."""
     found = _PAIR.search(test.id)
     return found[1] if found else NONE
 
 
 def rung(test: Timed) -> str:
-    """Of the ladder's tests, whose ids end in its name."""
+    """The rung, for the parity ladder's tests, whose ids end in its name."""
     found = [name for name in RUNGS if test.file == _LADDER and test.id.endswith(f"-{name}")]
     return found[0] if found else NONE
 
@@ -86,7 +86,7 @@ VIEWS: dict[str, Callable[[Timed], str]] = {"room": room, "file": lambda test: t
 
 
 def table(view: str, tests: Sequence[Timed]) -> str:
-    """What costs most comes first; shares are of all tests' seconds."""
+    """A table with the highest cost first; shares are of all tests' seconds."""
     counts, seconds = Counter(map(VIEWS[view], tests)), Counter()
     for test in tests:
         seconds[VIEWS[view](test)] += test.seconds
@@ -103,7 +103,7 @@ def table(view: str, tests: Sequence[Timed]) -> str:
 
 
 def report(suites: Sequence[Suite]) -> str:
-    """Every view of all suites together, below a line for each."""
+    """Every view of all suites together, below one line per suite."""
     tests = [test for suite in suites for test in suite.tests]
     heading = "# What the tests cost\n\nWall seconds within each test, while workers and other jobs share the cores:"
     lines = "\n".join(f"- {suite.line}, {len(suite.tests)} tests" for suite in suites)
@@ -111,7 +111,7 @@ def report(suites: Sequence[Suite]) -> str:
 
 
 def main() -> None:
-    """Prints the report; exits with 2 where a file is none of pytest's."""
+    """Prints the report; exits with 2 if a file is not pytest's."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what `pytest --junitxml=FILE` wrote")
     try:

@@ -1,7 +1,7 @@
 """Small files in OGBench's layout, made by its own environments and scripted policies.
 
-The published ones are made in the same way, with the same noise. Here the goals are those of the five tasks, in turns.
-So a short file holds states in which a task is done, and data that go on behind them.
+The published files are made in the same way, with the same noise. Here the goals alternate between those of the five
+tasks, so that a short file contains states in which a task is done, and data that continue after them.
 """
 
 import importlib
@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-# On Pythons for which the extra can be installed, a missing package is a failure.
+# On Pythons with which the extra can be installed, a missing package is a failure.
 NEEDS_OGBENCH = pytest.mark.skipif(
     sys.version_info >= (3, 13) and find_spec("ogbench") is None,
     reason="labmaze, which OGBench's extra asks for, has no wheel for this Python",
@@ -23,7 +23,7 @@ NEEDS_OGBENCH = pytest.mark.skipif(
 
 Rows = dict[str, list[Any]]
 _STATES = {"qpos": "prev_qpos", "qvel": "prev_qvel"}
-# Where the five tasks of cube-single want the cube
+# The cube's targets in the five tasks of cube-single
 _PLACES = ((0.425, -0.1), (0.5, 0.0), (0.35, 0.0), (0.5, 0.2), (0.5, -0.2))
 
 
@@ -34,7 +34,7 @@ def _make(name: str, **settings: Any) -> gymnasium.Env:
 
 
 def write(folder: Path, name: str, rows: Rows, others: Rows) -> Path:
-    """Writes rows as OGBench does, those for training and those for validation; the path is that of the former."""
+    """Writes rows as OGBench does, for training and for validation; returns the path of the training file."""
     folder.mkdir(parents=True, exist_ok=True)
     for suffix, content in (("", rows), ("-val", others)):
         arrays = {key: np.array(of, bool if key == "terminals" else np.float32) for key, of in content.items()}
@@ -43,9 +43,9 @@ def write(folder: Path, name: str, rows: Rows, others: Rows) -> Path:
 
 
 def pointmaze(episodes: int, steps: int, seed: int, task: int | None = None) -> Rows:
-    """Rows of `pointmaze-medium-navigate`: a point goes from goal to goal, with noise of deviation 0.5.
+    """Rows of `pointmaze-medium-navigate`: a point moves from goal to goal, with noise of deviation 0.5.
 
-    Given a task's number from 1 on, each episode begins where that task does, and has its goal alone.
+    If a task's number (from 1) is given, each episode starts where that task does, and has only its goal.
     """
     env = _make("pointmaze-medium-v0", terminate_at_goal=False, max_episode_steps=steps)
     maze: Any = env.unwrapped

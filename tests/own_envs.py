@@ -1,7 +1,7 @@
-"""A small package of somebody's own environments, which are registered when it is imported, as Gymnasium asks.
+"""A small package of a user's own environments, which importing it registers, as Gymnasium expects.
 
-Tests name them `tests.own_envs:own/...`. Nothing else imports this file, so an environment is known only where it was
-asked for in this way.
+Tests name them `tests.own_envs:own/...`. Nothing else imports this file, so an environment is known only if it was
+requested under such a name.
 """
 
 from typing import Any, ClassVar
@@ -12,9 +12,9 @@ from gymnasium.spaces import Box
 
 
 class Glide(gymnasium.Env):
-    """A point on a line that glides where it is pushed: observations (2,), place and speed, actions (1,).
+    """A point on a line that glides where it is pushed: observations (2,), position and speed, actions (1,).
 
-    A step pays 1 less the distance from 0. With `edge` an episode ends where the point leaves -edge to edge.
+    A step pays 1 minus the distance from 0. With `edge`, an episode ends if the point leaves -edge to edge.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 20}
@@ -26,32 +26,32 @@ class Glide(gymnasium.Env):
         self._state = np.zeros(2)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        """Begins an episode near 0."""
+        """Starts an episode near 0."""
         super().reset(seed=seed)
         self._state = self.np_random.uniform(-0.1, 0.1, 2)
         return self._state.astype(np.float32), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """A tenth of a second."""
+        """Advances by a tenth of a second."""
         place, speed = self._state
         self._state = np.array([place + 0.1 * speed, speed + 0.1 * float(np.asarray(action)[0])])
         fell = bool(abs(self._state[0]) > self._edge)
         return self._state.astype(np.float32), 1.0 - float(abs(self._state[0])), fell, False, {}
 
     def render(self) -> np.ndarray:
-        """A picture (16, 16, 3), bytes, with the point in it."""
+        """A picture (16, 16, 3) of bytes that shows the point."""
         picture = np.zeros((16, 16, 3), np.uint8)
         picture[8, int(np.clip(8 + 8 * self._state[0], 0, 15))] = 255
         return picture
 
 
 def over_the_edge(states: Any) -> Any:
-    """Where an episode of `own/Ledge-v0` ends, told from states (..., 2)."""
+    """Whether an episode of `own/Ledge-v0` ends, from states (..., 2)."""
     return abs(states[..., 0]) > 0.3
 
 
 def fell(states: Any) -> Any:
-    """Of environments with at least nine numbers in a state."""
+    """Whether an episode ends, from states with at least nine numbers."""
     return states[..., 8] > 0.0
 
 

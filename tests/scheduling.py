@@ -6,7 +6,7 @@ LADDER = "parity_tests/ladder/test_ladder.py"
 
 
 class ByFile(LoadScopeScheduling):
-    """A file's tests run in one process, since they share what they compile; of the ladder, the tests of a pair do."""
+    """Runs a file's tests in one process, since they share what they compile; for the ladder, the tests of a pair."""
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")

@@ -1,4 +1,4 @@
-"""The table of what the tests cost, on a made-up file and on one of pytest's own."""
+"""The table of test costs, for a made-up file and for one of pytest's own."""
 
 import subprocess
 import sys
@@ -28,14 +28,14 @@ MADE_UP = """<?xml version="1.0" encoding="utf-8"?>
 
 @pytest.fixture
 def made_up(tmp_path: Path) -> Path:
-    """A file of 32 seconds."""
+    """A file with 32 seconds in total."""
     path = tmp_path / "made_up.xml"
     path.write_text(MADE_UP)
     return path
 
 
 def rows(view: str, *files: Path) -> list[str]:
-    """A table's rows below its head."""
+    """A table's rows below its header."""
     return cost.table(view, [test for file in files for test in cost.read(file).tests]).splitlines()[2:]
 
 
@@ -54,7 +54,7 @@ def test_rooms_and_files_what_costs_most_first(made_up: Path) -> None:
 
 
 def test_a_pair_is_named_by_its_whole_name(made_up: Path) -> None:
-    """`sac_n` is not `sac`, and no word that begins or ends like it is."""
+    """`sac_n` is not `sac`, and neither is any word that starts or ends with it."""
     assert rows("pair", made_up)[:4] == [
         "| sac_n | 2 | 24.0 | 75.0% |",
         "| sac | 2 | 6.0 | 18.8% |",

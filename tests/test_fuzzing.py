@@ -1,8 +1,8 @@
-"""Files and variables that nobody would write, by the hundred: each command ends well, or in one line, and in time.
+"""Hundreds of files and variables that nobody would write: each command ends normally or in one line, and in time.
 
-The cases are the same each time. Bytes of real files are cut, turned, overwritten and repeated. Entries of real JSON
+The cases are the same each time. Bytes of real files are cut, flipped, overwritten and repeated. Entries of real JSON
 and YAML are replaced at any depth. Together with `tests/runs/test_hostile_settings.py` and
-`tests/frameworks/test_hostile_checkpoints.py` they are some thirteen hundred.
+`tests/frameworks/test_hostile_checkpoints.py` there are about thirteen hundred.
 """
 
 import json
@@ -34,7 +34,7 @@ VALUES = [REMOVED, None, True, -1, 0, 1e999, 10**400, 0.5, "", "text", "\n", "a$
 
 
 class TooSlowError(BaseException):
-    """No answer in time; not an `Exception`, which a command might answer with a line."""
+    """No answer in time; not an `Exception`, which a command might turn into a line."""
 
 
 @contextmanager
@@ -58,7 +58,7 @@ Outcome = Callable[[Callable[[], int], str], int]
 
 @pytest.fixture
 def status_of(capsys: pytest.CaptureFixture[str]) -> Outcome:
-    """Runs a command: its exit status, which is 0, or 1 or 2 with one line on stderr that begins with `error:`."""
+    """Runs a command and returns its exit status: 0, or 1 or 2 with one line on stderr that starts with `error:`."""
 
     def run(command: Callable[[], int], what: str) -> int:
         capsys.readouterr()
@@ -88,7 +88,7 @@ def training(arguments: Sequence[str]) -> int:
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
-    """A few bytes, or a part, are not what they were."""
+    """The content with a few bytes or a part of it changed."""
     size, at = len(content), rng.randrange(len(content))
     part = content[at : at + rng.choice([1, 2, 8, 64, 1024])]
     way = rng.choice(["cut", "turn", "turn", "turn", "overwrite", "repeat", "drop", "empty"])
@@ -115,7 +115,7 @@ def with_another_entry(text: str, rng: random.Random, read: Callable, write: Cal
 
 
 def changed_lines(text: str, rng: random.Random) -> str:
-    """Rows of JSON, one of which is changed."""
+    """Rows of JSON, one of them changed."""
     lines = text.splitlines()
     at = rng.randrange(len(lines))
     lines[at] = with_another_entry(lines[at], rng, json.loads, json.dumps)
@@ -128,7 +128,7 @@ def changed_lines(text: str, rng: random.Random) -> str:
 def test_damaged_datasets(
     write_hdf5: Callable[..., Path], status_of: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are described, or refused; some are trained on."""
+    """They are described or refused, and some are trained on."""
     monkeypatch.chdir(tmp_path)
     path, rng = write_hdf5({"env_id": "d4rl/hopper-v2", "expert_return_mean": 3000.0}), random.Random(0)
     content, outcomes = path.read_bytes(), []
@@ -140,23 +140,23 @@ def test_damaged_datasets(
             flags = ["--max_timesteps=1", "--n_episodes=1", "--batch_size=4", f"--runs_path={path.parent / 'runs'}"]
             arguments = [f"--env={path}", "--device=cpu", *flags]
             status = status_of(lambda arguments=arguments: training(arguments), what)
-            # A file that can be described and still cannot be trained on lacks an environment, or fits none.
+            # A file that can be described but not trained on lacks an environment, or fits none.
             assert status in (0, 2)
             assert outcomes[-1] == 0 or status == 2, what
     assert {0, 2} == set(outcomes)
 
 
-# ---- what runs leave -----------------------------------------------------------------------------------------------
+# ---- the files of runs ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Path:
-    """A short run's folder."""
+    """The folder of a short run."""
     return train("torch", "td3_bc", tmp_path / "runs")
 
 
 def test_damaged_checkpoints(finished: Path, status_of: Outcome) -> None:
-    """They are played and converted, or refused; the seal is taken off half of them, as strangers' files have none."""
+    """They are played and converted, or refused; half of them lose their seal, because strangers' files have none."""
     path, rng, outcomes = finished / "checkpoint.pt", random.Random(0), set()
     whole = path.read_bytes()
     for case in range(CHECKPOINTS):
@@ -172,7 +172,7 @@ def test_damaged_checkpoints(finished: Path, status_of: Outcome) -> None:
 
 
 def test_changed_metrics(finished: Path, tmp_path: Path, status_of: Outcome) -> None:
-    """They are drawn, or refused; a picture that is said to be there can be opened."""
+    """They are drawn or refused; a picture that is reported can be opened."""
     path, rng, outcomes = finished / "metrics.jsonl", random.Random(0), set()
     text = path.read_text()
     for case in range(METRICS):
@@ -189,7 +189,7 @@ def test_changed_metrics(finished: Path, tmp_path: Path, status_of: Outcome) -> 
 
 
 def test_changed_runs_that_go_on(tmp_path: Path, status_of: Outcome) -> None:
-    """`auto` goes on with what can be gone on with, or begins anew: there is a whole run at the end of each command."""
+    """`auto` resumes what it can, or starts again, so each command ends with a whole run."""
     settings = {"max_timesteps": 8}
     with evaluation_fails(2), pytest.raises(ZeroDivisionError):
         train("torch", "td3_bc", tmp_path / "cut", **settings)
@@ -245,7 +245,7 @@ COMMANDS = [
 
 
 def test_strange_variables(status_of: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they say is taken, or refused in one line."""
+    """They are used, or refused in one line."""
     monkeypatch.chdir(tmp_path)
     rng, outcomes = random.Random(0), set()
     for case in range(VARIABLES):

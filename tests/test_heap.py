@@ -1,4 +1,4 @@
-"""Memory that compiled calls ask for again and again, as a count of page faults."""
+"""Memory that compiled calls request again and again, measured in page faults."""
 
 import platform
 import resource
@@ -8,8 +8,8 @@ import sys
 import pytest
 
 SCRATCH = 64 * 2**20  # bytes
-# A call with so much scratch memory in a fresh process, and the median of its faults. Pages are small, whatever the
-# machine prefers. A call may come before the last one's memory is free, so the heap takes some calls to grow enough.
+# A call with this much scratch memory in a fresh process, and the median of its faults. Pages are small, whatever the
+# machine prefers. A call may start before the last one's memory is free, so the heap needs some calls to grow enough.
 CALLS = """
 import ctypes
 import resource
@@ -37,7 +37,7 @@ print(statistics.median(faults() for _ in range(21)))
 
 
 def faults_of_a_call(online: str) -> float:
-    """Page faults of the compiled call."""
+    """The page faults of the compiled call."""
     done = subprocess.run([sys.executable, "-c", CALLS.replace("ONLINE", online)], capture_output=True, text=True)
     assert not done.returncode, done.stderr
     return float(done.stdout)
@@ -45,13 +45,13 @@ def faults_of_a_call(online: str) -> float:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library's heap has no such options")
 def test_scratch_memory_stays_with_the_process() -> None:
-    """From the online phase on, a call meets the pages of the call before."""
+    """From the online phase on, a call reuses the pages of the previous one."""
     pages = SCRATCH / resource.getpagesize()
     assert faults_of_a_call("") >= pages
     assert faults_of_a_call("Online(*[None] * 6)") < pages / 100
 
 
-# What loads every pair, and twins that learn from rows of a ring but never go online
+# Loads every pair, and twins that learn from rows of a ring but never go online
 STAYS_OFFLINE = """
 import sys
 import benchmarks.subjects
@@ -63,6 +63,6 @@ print("shared.heap" in sys.modules)
 
 
 def test_who_stays_offline_shares_no_heap() -> None:
-    """Where threads share a heap, a scan of many updates takes longer."""
+    """If threads share a heap, a scan of many updates takes longer."""
     done = subprocess.run([sys.executable, "-c", STAYS_OFFLINE], capture_output=True, text=True)
     assert done.stdout.strip() == "False", done.stderr

@@ -1,4 +1,4 @@
-"""A twin needs its own framework alone, whatever it takes from `shared/`."""
+"""A twin needs only its own framework, whatever it uses from `shared/`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Ctrl-C while a program is still loading its packages."""
+"""Ctrl-C while a program is still importing its packages."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(autouse=True)
 def ctrl_c_is_heard() -> Iterator[None]:
-    """Also where the tests themselves are a shell's background job."""
+    """Makes programs react to Ctrl-C, even if the tests themselves are a shell's background job."""
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, old)
@@ -33,7 +33,7 @@ def ctrl_c_is_heard() -> Iterator[None]:
     ],
 )
 def test_ends_with_a_line(command: list[str], loading: str) -> None:
-    """Python itself tells how far the loading has come."""
+    """Python itself reports how far the imports have come."""
     process = subprocess.Popen(
         [sys.executable, "-X", "importtime", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
     )
@@ -64,6 +64,6 @@ def test_what_somebody_else_decided_stays(handler: object) -> None:
 
 
 def test_a_twin_that_is_imported_leaves_ctrl_c_alone() -> None:
-    """By the first thing that it imports."""
+    """Not even its first import changes the handler."""
     script = "import signal, shared.runs.start; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)

@@ -1,4 +1,4 @@
-"""constraints.txt fits every Python and platform that pyproject.toml admits, and names versions and nothing else."""
+"""constraints.txt fits every Python and platform that pyproject.toml allows, and contains nothing but versions."""
 
 import os
 import re
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.thorough
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "constraints.txt"
 PLATFORMS = ("linux", "macos", "windows")
-# PyTorch's wheels for macOS need 14; uv would take 13.
+# PyTorch's wheels for macOS need 14; uv would assume 13.
 OLDEST_MACOS = {"MACOSX_DEPLOYMENT_TARGET": "14.0"}
 
 
@@ -28,7 +28,7 @@ def pins(path: Path) -> list[Requirement]:
 
 
 def lowest_and_highest() -> tuple[str, str]:
-    """The first release of the oldest Python that is admitted, and the newest Python, which has to have an end."""
+    """The first release of the oldest allowed Python, and the newest Python, since there must be an upper bound."""
     admitted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
     versions = [f"3.{minor}" for minor in range(100) if f"3.{minor}.0" in SpecifierSet(admitted)]
     assert len(versions) < 50, f"{admitted} has no end"
@@ -36,7 +36,7 @@ def lowest_and_highest() -> tuple[str, str]:
 
 
 def start(arguments: list[str]) -> subprocess.Popen[str]:
-    """Starts uv, which takes wheels only, so that it runs nobody's code and sees what cannot be installed."""
+    """Starts uv with wheels only, so that it runs no package's code and sees what cannot be installed."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     uv = shutil.which("uv", path=path)
     if uv is None:
@@ -53,7 +53,7 @@ def start(arguments: list[str]) -> subprocess.Popen[str]:
 
 
 def complaints(path: Path, only: tuple[str, str] | None = None) -> list[str]:
-    """What keeps `path` from holding for each Python and platform, or for one: no solution, or a version left open."""
+    """Reasons why `path` fails for each Python and platform, or for one: no solution, or a version left open."""
     pairs = [only] if only else list(product(lowest_and_highest(), PLATFORMS))
     wanted = [str(ROOT / "pyproject.toml"), "--extra", "dev", "--constraint", str(path)]
     started = [start([*wanted, "--python-version", python, "--python-platform", name]) for python, name in pairs]
@@ -67,7 +67,7 @@ def complaints(path: Path, only: tuple[str, str] | None = None) -> list[str]:
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skips what asks a registry where there is none."""
+    """Skips tests that need a registry if there is none."""
     one = tmp_path_factory.mktemp("registry") / "one.in"
     one.write_text("packaging\n")
     process = start([str(one)])
@@ -97,7 +97,7 @@ def test_a_pin_that_does_not_hold_is_found(package: str, pin: str, where: tuple[
 
 
 def test_a_pin_is_a_name_a_version_and_a_marker() -> None:
-    """No address, no path, no hash, no extra and no local build: pip takes none of the last three as a constraint."""
+    """No address, path, hash, extra or local build: pip accepts none of the last three in a constraint."""
     for pin in pins(PINS):
         assert not pin.url
         assert not pin.extras

@@ -1,4 +1,4 @@
-"""Checksums in checkpoints: any changed byte is found, and any other reader reads the file as before."""
+"""Checksums in checkpoints: any changed byte is found, and any other reader can still read the file."""
 
 import io
 import zipfile
@@ -54,7 +54,7 @@ def test_a_whole_file_is_read(kind: Callable[[], bytes], tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_changed_byte_is_found(kind: Callable[[], bytes], tmp_path: Path) -> None:
-    """Wherever it is, but for the mark itself, without which a file counts as older than seals."""
+    """Wherever it is, except in the mark itself, without which a file counts as older than seals."""
     content, path = kind(), tmp_path / "file"
     mark = range(len(content) - 71, len(content) - 64)
     places = sorted({0, len(content) - 1, len(content) - 64, mark[0] - 1, *range(0, len(content), 37)} - {*mark})

@@ -1,4 +1,4 @@
-"""`pytest --until`, by which CI ends in time on a slow machine."""
+"""`pytest --until`, with which CI ends in time on a slow machine."""
 
 import subprocess
 import sys

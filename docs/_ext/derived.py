@@ -1,6 +1,6 @@
-"""`make derived`: makes anew all that stands in the repository and is made from code, results or other pages.
+"""`make derived`: updates all files in the repository that are made from code, results or other pages.
 
-A file is written only where it is not what it should be. Tests name those that are not.
+A file is written only if its content changes. Tests name the files that are out of date.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,13 +18,13 @@ from port_checker.finding.template import template
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
-# A file, and what it should hold
+# A file, and the content that it should have
 Made = tuple[Path, bytes]
 Kind = Callable[[], Iterator[Made]]
 
 
 def tables() -> Iterator[Made]:
-    """The pages with what was measured."""
+    """The pages with measured results."""
     for page in report.PAGES:
         yield page, report.filled(page.read_text(encoding="utf-8")).encode()
 
@@ -39,20 +39,20 @@ def figures() -> Iterator[Made]:
 
 
 def exercise() -> Iterator[Made]:
-    """The exercise that begins with the checker's template."""
+    """The exercise that starts with the checker's template."""
     with both_in("float64"):
         yield ROOT / "exercises" / "17_awac" / "exercise.py", template(PAIRS["awac"]).encode()
 
 
 def steps() -> Iterator[Made]:
-    """The ten steps, into which changes of the twin are carried."""
+    """The ten steps, with changes to the twin carried into them."""
     for path, text in carrying.carried().items():
         yield path, text.encode()
 
 
 def lessons() -> Iterator[Made]:
-    """The teaching pages with their code and what it measures."""
-    # Not sooner, since it imports the steps.
+    """The teaching pages with their code and its measurements."""
+    # Imported late, because it imports the steps.
     from lessons import pages
 
     for page in pages.PAGES:
@@ -60,31 +60,31 @@ def lessons() -> Iterator[Made]:
 
 
 def notebooks() -> Iterator[Made]:
-    """The pages whose code runs with what it prints, and the notebooks."""
+    """The pages with executable code and its output, and the notebooks."""
     for page in cells.PAGES:
         yield page, cells.executed(page.read_text(encoding="utf-8")).encode()
     for notebook in cells.NOTEBOOKS:
         yield notebook, cells.as_text(notebook).encode()
 
 
-# In this order: a notebook is made from a page that is made from a step.
+# The order matters: a notebook is made from a page that is made from a step.
 KINDS: tuple[Kind, ...] = (tables, figures, exercise, steps, lessons, notebooks)
 
 
 def stale(kind: Kind) -> Iterator[Made]:
-    """The files of a kind that are not what they should be, or not there."""
+    """The files of a kind that are missing or out of date."""
     for path, content in kind():
         if not path.exists() or path.read_bytes() != content:
             yield path, content
 
 
 def named(kind: Kind) -> str:
-    """The names of those files."""
+    """The names of a kind's missing or outdated files."""
     return ", ".join(path.relative_to(ROOT).as_posix() for path, _ in stale(kind))
 
 
 def main() -> None:
-    """Writes them."""
+    """Writes all missing or outdated files."""
     for kind in KINDS:
         for path, content in stale(kind):
             path.write_bytes(content)

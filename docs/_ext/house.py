@@ -1,8 +1,7 @@
-"""The map of the house, drawn from the imports that are in it.
+"""The map of the house, drawn from its imports.
 
-A box is a room and says what its package's docstring says. An arrow leads from a room to one that it imports. Where
-other arrows lead there already, the arrow is left out. The picture remembers what it shows, so that `make derived`
-draws it anew only when the imports have changed.
+A box is a room with its package's docstring. An arrow leads from a room to one that it imports, unless other arrows
+already connect them. The picture stores what it shows, so that `make derived` redraws it only after a change.
 """
 
 import importlib
@@ -22,14 +21,14 @@ from boxes import BLUE, ORANGE, arrow, box
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "figures" / "house.png"
 GROUND = "the ground"
-# What a picture remembers its rooms and arrows under
+# The key under which a picture stores its rooms and arrows
 TEXT = "house"
-# Of a box and of a gap between floors, in inches
+# The size of a box and of the gap between floors, in inches
 WIDTH, HEIGHT, GAP = 4.0, 0.74, 0.36
 
 
 def room_of(module: str) -> str:
-    """The room of a module: a package, in `shared` one of its folders; single files there are the ground."""
+    """The room of a module: a package, or in `shared` one of its folders; single files there are the ground."""
     package, _, rest = module.partition(".")
     if package != "shared":
         return package
@@ -41,10 +40,10 @@ def room_of(module: str) -> str:
 
 
 def rooms() -> nx.DiGraph:
-    """Rooms and who imports whom, without what follows from other arrows.
+    """The rooms and their imports, without arrows that follow from others.
 
     Raises:
-        networkx.NetworkXError: The arrows go in a circle.
+        networkx.NetworkXError: The arrows form a cycle.
     """
     with (ROOT / "pyproject.toml").open("rb") as file:
         packages = tomllib.load(file)["tool"]["importlinter"]["root_packages"]
@@ -58,7 +57,7 @@ def rooms() -> nx.DiGraph:
 
 
 def remembered(graph: nx.DiGraph) -> str:
-    """The drawing's state: the rooms that it shows."""
+    """The state of the drawing, with the rooms that it shows."""
     return json.dumps({"rooms": {room: described(room) for room in sorted(graph)}, "arrows": sorted(graph.edges)})
 
 
@@ -70,8 +69,8 @@ def described(room: str) -> str:
 
 
 def draw(graph: nx.DiGraph) -> bytes:
-    """A PNG; each floor imports from those below it."""
-    # A room stands as low as what it imports allows.
+    """Draws a PNG in which each floor imports from the floors below it."""
+    # A room is as low as its imports allow.
     floors = [sorted(floor) for floor in nx.topological_generations(graph.reverse())]
     step, wide = HEIGHT + GAP, max(map(len, floors)) * (WIDTH + GAP)
     places = {
@@ -98,7 +97,7 @@ def draw(graph: nx.DiGraph) -> bytes:
 
 
 def current() -> bytes:
-    """The picture: the one that is there, or another one where that shows other imports than those of today."""
+    """The current picture, or a new one if the current one shows outdated imports."""
     graph = rooms()
     with Image.open(PICTURE) as there:
         if there.text.get(TEXT) == remembered(graph):

@@ -1,4 +1,4 @@
-"""A Sphinx extension that removes what a build leaves in the site for other builds: a reader needs none of it."""
+"""A Sphinx extension that removes files that a build leaves in the site for other builds, and no reader needs."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ LEFTOVERS = (".buildinfo", "objects.inv")
 
 
 def remove(app: Sphinx, _: Exception | None) -> None:
-    """Removes it when the site is built."""
+    """Removes them after the site is built."""
     for name in LEFTOVERS:
         Path(app.outdir, name).unlink(missing_ok=True)
     shutil.rmtree(Path(app.outdir, "_sources"), ignore_errors=True)

@@ -1,7 +1,7 @@
-"""A Sphinx extension that says where code may go on in the next line, so that none scrolls sideways on a phone.
+"""A Sphinx extension that marks where code may be broken, so that no line scrolls sideways on a phone.
 
-A line breaks at its blanks. A long run without a blank breaks at its punctuation, too. A name stays in one piece,
-unless it is longer than a phone is wide. Each place gets a `<wbr>`; the style sheet forbids all other breaks.
+A line breaks at its blanks. A long run without blanks also breaks at its punctuation. A name stays in one piece unless
+it is longer than a phone is wide. Each place gets a `<wbr>`; the style sheet forbids all other breaks.
 """
 
 import re
@@ -17,9 +17,9 @@ from sphinx.highlighting import PygmentsBridge
 from sphinx.util.typing import ExtensionMetadata
 from sphinx.writers.html5 import HTML5Translator
 
-# A run without a blank that has more characters breaks at punctuation.
+# A longer run without blanks breaks at punctuation.
 LONG = 20
-# A name that has more breaks at its hyphens and underscores: it is longer than a phone is wide.
+# A longer name breaks at its hyphens and underscores, because it is longer than a phone is wide.
 LONGEST = 30
 
 _TAG = re.compile(r"<[^>]*>")
@@ -27,7 +27,7 @@ _PIECE = re.compile(r"<[^>]*>|&[^;\s]+;|.", re.DOTALL)
 _MARGIN = re.compile(r"(?:<[^>]*>|\s)*")
 _GAP = re.compile(r" {2,}")
 _ENDING = r"(?:py|ipynb|ya?ml|jsonl?|md|msgpack|pt|hdf5|npz|onnx|torchscript|png|svg|txt)\b"
-# Behind an opening bracket, a comma, a slash, a colon or an equals sign; before the dot of an attribute
+# After an opening bracket, a comma, a slash, a colon or an equals sign; before the dot of an attribute
 _PUNCTUATION = re.compile(
     rf"(?<=[(\[{{,/:|])(?=[\w\"'(\[{{*<-])|(?<=\w=)(?=[^=])|(?<=[\w)\]])(?=\.(?!{_ENDING})[A-Za-z_])"
 )
@@ -35,9 +35,9 @@ _JOINT = re.compile(r"(?<=\w[-_])(?=\w)")
 
 
 def breakable(line: str) -> str:
-    """A line of code, given as HTML, with all places where it may break.
+    """Marks all places where a line of code, given as HTML, may break.
 
-    Several blanks in a row stand in an element of their own: at a line's end they take no room.
+    Several blanks in a row get an element of their own, which takes no room at the end of a line.
     """
     margin = _MARGIN.match(line).end()
     pieces = _PIECE.findall(line[:margin] + _GAP.sub(r'<span class="gap">\g<0></span>', line[margin:]))
@@ -52,8 +52,8 @@ def breakable(line: str) -> str:
 
 
 def places(text: str) -> Iterator[int]:
-    """Where a line of plain text may break: the numbers of the characters that may begin the next line."""
-    # The sign of a comment stays with its first word.
+    """Yields the positions of the characters in plain text that may begin the next line."""
+    # A comment's sign stays with its first word.
     for run in re.finditer(r"(?:# )?\S+", text):
         if text[: run.start()].strip():
             yield run.start()
@@ -62,7 +62,7 @@ def places(text: str) -> Iterator[int]:
 
 
 def _inside(run: str) -> Iterator[int]:
-    """Where a long run without a blank may break."""
+    """Yields the positions at which a long run without blanks may break."""
     edges = [0, *(found.start() for found in _PUNCTUATION.finditer(run)), len(run)]
     yield from edges[1:-1]
     for start, end in pairwise(edges):
@@ -71,15 +71,15 @@ def _inside(run: str) -> Iterator[int]:
 
 
 class Lines(HtmlFormatter):
-    """Code whose lines are elements, so that what follows a break stands deeper than what begins the line."""
+    """Code with an element for each line, so that the rest of a broken line is indented more than its beginning."""
 
     def wrap(self, source: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-        """Makes an element of each line of code."""
+        """Wraps each line of code in an element."""
         return super().wrap((kind, _line(text) if kind else text) for kind, text in source)
 
 
 def _line(html: str) -> str:
-    """A line of code in an element that knows its indentation; a rule of dashes is cut where the line ends."""
+    """Wraps a line of code in an element with its indentation; a rule of dashes is cut at the end of the line."""
     text = unescape(_TAG.sub("", html))
     indent = len(re.match(r"[+-]? *", text)[0])
     if re.search(r"-{8,}$", text):
@@ -88,14 +88,14 @@ def _line(html: str) -> str:
 
 
 def _literal(translator: HTML5Translator, node: nodes.literal) -> None:
-    """Code in a sentence or a cell."""
+    """Writes code in a sentence or a cell."""
     start = translator.starttag(node, "code", "", CLASS="docutils literal notranslate")
     translator.body.append(f"{start}{breakable(translator.encode(node.astext()))}</code>")
     raise nodes.SkipNode
 
 
 def _nothing(*_: Any) -> None:
-    """Sphinx asks for an end of each element; a skipped one has none."""
+    """Sphinx calls this at the end of each element; a skipped one has none."""
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

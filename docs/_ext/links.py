@@ -1,8 +1,9 @@
 """`python docs/_ext/links.py FOLDER`: checks a built site without a network.
 
-Sphinx checks the links that it makes itself and, with its `linkcheck`, those that leave the site. Nobody checks the
-HTML that a theme or an extension writes. Here every page must find what it links to within the site, and a browser must
-need nothing from elsewhere to show it.
+Sphinx checks the links that it makes itself and, with its `linkcheck`, links that leave the site. It does not check
+HTML
+that a theme or an extension writes. Here every link within the site must have a target, and a browser must not need
+anything from elsewhere to show a page.
 """
 
 import re
@@ -13,7 +14,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# What a browser fetches by itself; a link is followed by a reader who wants to leave.
+# Resources that a browser fetches by itself; links are excluded, because a reader follows them on purpose.
 _FETCHED = {"img": "src", "script": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
 
 # Links of the document's head that name a page and fetch nothing
@@ -24,7 +25,7 @@ _FETCHING_CSS = re.compile(r"@import|url\([\"']?(https?:)?//")
 
 
 class Page(HTMLParser):
-    """A page's anchors, its links, what a browser fetches to show it, and where it leads at once, if anywhere."""
+    """A page's anchors, its links, the resources that it fetches, and the target if it redirects."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -35,7 +36,7 @@ class Page(HTMLParser):
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Collects from a tag."""
+        """Collects the data of a tag."""
         attributes = {key: value or "" for key, value in attrs}
         if "id" in attributes:
             self.ids.append(attributes["id"])
@@ -50,7 +51,7 @@ class Page(HTMLParser):
 
 
 def faults(folder: Path) -> Iterator[str]:
-    """One line for each link that leads nowhere, each id that stands twice, and each file from elsewhere."""
+    """Yields one line for each broken link, each duplicate id, and each file from elsewhere."""
     pages = {path: Page(path) for path in sorted(folder.resolve().rglob("*.html"))}
     for path, page in pages.items():
         for fault in _of_page(path, pages):
@@ -76,7 +77,7 @@ def _of_page(path: Path, pages: Mapping[Path, Page]) -> Iterator[str]:
 
 
 def _leaves(link: str) -> bool:
-    """Whether a link leaves the site; what is written into the page itself does not."""
+    """Whether a link leaves the site; data in the page itself does not."""
     url = urlsplit(link)
     return bool(url.scheme or url.netloc) and url.scheme != "data"
 

@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw by themselves: no font and no script is fetched from elsewhere."""
+"""Formulas as MathML, which browsers render themselves, so that no font or script is fetched from elsewhere."""
 
 from docutils import nodes
 from latex2mathml.converter import convert
@@ -9,7 +9,7 @@ from sphinx.writers.html5 import HTML5Translator
 
 
 def mathml(formula: str, display: str) -> str:
-    """A formula, `inline` or as a `block`.
+    """Converts a formula, `inline` or as a `block`.
 
     Raises:
         ExtensionError: The converter does not know a command, which a reader would see as text.
@@ -32,6 +32,6 @@ def _block(translator: HTML5Translator, node: nodes.math_block) -> None:
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    """Called by Sphinx."""
+    """Registers the renderer with Sphinx."""
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

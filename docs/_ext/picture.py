@@ -1,4 +1,4 @@
-"""The README's picture of two twins: one loss in both files beside each other, its equal lines dimmed."""
+"""The README's picture of two twins: one loss in both files, side by side, with its equal lines dimmed."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -15,18 +15,18 @@ from side_by_side.pairs import Checkout
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIR, PIECE = "td3_bc", "actor_loss"
-# Letters of a line, and their size in points. A letter's width and a line's height are in inches.
+# The number of letters in a line, and their size in points; a letter's width and a line's height in inches
 WIDE, SIZE, LETTER, LINE = 72, 9, 0.0753, 0.2
-# Of a side's name, of a line that differs, and of what differs in it
+# Colours for a side's name, for a line that differs, and for the parts that differ
 COLOURS = {"torch": ("#c2410c", "#fdf0e8", "#f3c9b3"), "jax": ("#1d4ed8", "#eaf0fd", "#bccdf6")}
 INK, DIMMED = "#1f2328", "#767b81"
 
-# A letter, and whether it belongs to what differs
+# Letters, each with whether it belongs to a difference
 Letters = list[tuple[str, bool]]
 
 
 def drawn() -> str:
-    """An SVG, the same text each time."""
+    """Draws an SVG, with the same text each time."""
     sections = Checkout(ROOT, ROOT / "docs").pair(PAIR).sections
     (piece,) = (piece for section in sections for piece in section.pieces if piece.name == PIECE)
     rows = [[list(_pieces(_letters(row, side))) for side in SIDES] for row in piece.rows]
@@ -52,14 +52,14 @@ def drawn() -> str:
 
 
 def _letters(row: Row, side: str) -> Letters:
-    """A side's line of a row."""
+    """One side's line of a row."""
     changed = row.changed[SIDES.index(side)] if row.changed else ()
     tokens = getattr(row, side).tokens if getattr(row, side) else ()
     return [(letter, i in changed) for i, (_, text) in enumerate(tokens) for letter in text]
 
 
 def _pieces(letters: Letters) -> Iterator[Letters]:
-    """A line in pieces that are short enough; all but the first stand deeper."""
+    """Splits a line into pieces that are short enough; all pieces except the first are indented more."""
     text = "".join(letter for letter, _ in letters)
     margin = [(" ", False)] * (len(text) - len(text.lstrip()) + 8)
     while len(letters) > WIDE:
@@ -71,20 +71,20 @@ def _pieces(letters: Letters) -> Iterator[Letters]:
 
 
 def _write(axes: Axes, place: tuple[float, float], letters: Letters, mark: str) -> None:
-    """A line whose upper left corner is at a place; what differs in it gets a ground of its own, if one is given."""
+    """Writes a line with this upper left corner; differences get the colour `mark` as a background, if there is one."""
     left, top = place
     for changed, run in groupby(enumerate(letters), key=lambda numbered: numbered[1][1]):
         places = [number for number, _ in run]
         if changed and mark:
             corner = (left + places[0] * LETTER, top + 0.1 * LINE)
             _ground(axes, corner, (len(places) * LETTER, 0.8 * LINE), mark)
-    # An SVG's reader would draw several blanks as one.
+    # An SVG viewer would draw several blanks as one.
     text = "".join(letter for letter, _ in letters).replace(" ", "\N{NO-BREAK SPACE}")
     colour = INK if mark else DIMMED
     axes.text(left, top + LINE / 2, text, color=colour, size=SIZE, family="monospace", va="center")
 
 
 def _ground(axes: Axes, corner: tuple[float, float], size: tuple[float, float], colour: str) -> None:
-    """A rectangle without a line around it."""
+    """Fills a rectangle without a border."""
     (left, top), (width, height) = corner, size
     axes.fill_between((left, left + width), top, top + height, color=colour, linewidth=0)

@@ -1,4 +1,4 @@
-"""The figures of the page that introduces JAX. An SVG is the same text each time it is drawn."""
+"""The figures of the page that introduces JAX. An SVG has the same text each time it is drawn."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,13 +11,13 @@ HALF = 0.34
 
 
 def named(axes: Axes, x: float, y: float, text: str, colour: str, width: float = 2.4) -> None:
-    """A box with a text in it, around its middle."""
+    """Draws a box with a text around its middle."""
     box(axes, (x, y), (width, 2 * HALF), colour)
     axes.text(x, y, text, ha="center", va="center", color=INK, fontsize=11)
 
 
 def jit(axes: Axes) -> None:
-    """A first call on the left, a later one on the right."""
+    """Shows a first call on the left, a later one on the right."""
     axes.set(xlim=(-1.5, 5.1), ylim=(-4.0, 0.6))
     for y, text, colour in (
         (0.0, "first call", GREEN),
@@ -35,7 +35,7 @@ def jit(axes: Axes) -> None:
 
 
 def tree(axes: Axes) -> None:
-    """The pytree of a network with one layer."""
+    """Shows the pytree of a network with one layer."""
     axes.set(xlim=(-2.9, 4.6), ylim=(-2.9, 0.6))
     named(axes, 0.7, 0.0, "Network", ORANGE)
     named(axes, -0.4, -1.2, "params", ORANGE)
@@ -52,7 +52,7 @@ def tree(axes: Axes) -> None:
 
 
 def keys(axes: Axes) -> None:
-    """One key of a run, a key of each update, a key of each draw."""
+    """Shows a run's key, the keys of its updates, and the keys of an update's draws."""
     axes.set(xlim=(-3.1, 4.9), ylim=(-4.2, 0.6))
     named(axes, 0.9, 0.0, "key of the run", ORANGE)
     for x, step in ((-1.7, 998), (0.9, 999), (3.5, 1000)):
@@ -70,7 +70,7 @@ FIGURES = {"primer_jit": jit, "primer_tree": tree, "primer_keys": keys}
 
 
 def drawn(name: str) -> str:
-    """A figure as SVG, the same text each time."""
+    """Draws a figure as SVG, with the same text each time."""
     figure = Figure(layout="constrained")
     axes = figure.subplots()
     FIGURES[name](axes)

@@ -47,7 +47,7 @@ _MARKDOWN = MarkdownIt("commonmark").enable("table").use(dollarmath_plugin)
 
 
 def python_files() -> list[Path]:
-    """Those that ruff looks at: what git ignores is left out, in a clone and where there is no git."""
+    """The Python files that ruff checks, without those that git ignores; also works without git."""
     command = [sys.executable, "-m", "ruff", "check", "--show-files"]
     shown = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return sorted(path for path in map(Path, shown.splitlines()) if path.suffix == ".py")
@@ -61,7 +61,7 @@ def sentences_of(path: Path) -> Iterator[str]:
 
 
 def sentences(page: str, without: Collection[str] = ("heading_open", "table_open")) -> Iterator[str]:
-    """The sentences of a page's paragraphs and list items, and of any other block that is not left out."""
+    """The sentences of a page's paragraphs, list items and other blocks, without the excluded blocks."""
     opened: list[str] = []
     for token in _MARKDOWN.parse(page):
         if token.nesting:
@@ -72,15 +72,15 @@ def sentences(page: str, without: Collection[str] = ("heading_open", "table_open
 
 
 def _spoken(token: Token) -> str:
-    """The words of a token, as a reader would say them."""
-    # A picture's text is read out by itself.
+    """The words of a token as a reader would say them."""
+    # A picture's text is a sentence of its own.
     kinds = {"code_inline": "Code", "softbreak": " ", "hardbreak": " ", "text": token.content}
     kinds["image"] = f"{token.content.rstrip('.')}. "
     return kinds.get(token.type, "")
 
 
 def habits(path: Path) -> Iterator[str]:
-    """Each habit in a page that users read: its words, the fix and the sentence."""
+    """Yields each habit in a page for users: its words, the fix and the sentence."""
     page = path.suffix == ".md" and path.relative_to(ROOT).parts[0] in ("README.md", "docs")
     for sentence in sentences(path.read_text(encoding="utf-8"), ["heading_open"]) if page else ():
         for pattern, fix in HABITS.items():
@@ -89,12 +89,12 @@ def habits(path: Path) -> Iterator[str]:
 
 
 def words(sentence: str) -> int:
-    """How many words it has; a number is one."""
+    """The number of words in a sentence; a number counts as one."""
     return len(re.findall(r"\w[\w'.,:/%+-]*", sentence))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints long sentences and habits, then count and mean of pages and of Python files; 1 if there were any."""
+    """Prints long sentences and habits, then counts and means for pages and Python files; returns 1 if it found any."""
     counts: dict[str, list[int]] = {}
     met = 0
     for path in [Path(name).resolve() for name in arguments] or [*PAGES, *python_files()]:
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def summarised(kind: str, counted: Sequence[int]) -> int:
-    """Prints how many words the sentences of such files have; returns how many sentences are too long."""
+    """Prints the number and mean length of the sentences in such files; returns how many are too long."""
     long, mean = sum(number > LONGEST for number in counted), statistics.fmean(counted or [0])
     print(f"{kind}: {len(counted)} sentences of {mean:.1f} words; {long} have more than {LONGEST}")
     return long

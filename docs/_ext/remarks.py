@@ -10,9 +10,9 @@ import tokenize
 from collections.abc import Iterator
 
 _SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields):")
-# Sections of one entry, which begins with no name
+# Sections with a single entry, which does not begin with a name
 _SINGLE = ("Returns", "Yields")
-# A comment's sign, and a note to a tool; a reason behind the note is for readers again.
+# A comment's sign, and a note to a tool; a reason after the note is for readers again.
 _SIGN = re.compile(r"#+:?\s?((!|-\*-|noqa\b|(type|fmt|mypy|ruff|pragma):)[^#(]*#*\s?)?")
 _LICENCE = re.compile(r"copyright|licen[cs]ed under|SPDX-", re.IGNORECASE)
 
@@ -28,7 +28,7 @@ def remarks(source: str) -> Iterator[str]:
 
 
 def _itemised(docstring: str) -> Iterator[str]:
-    """The lines of a docstring, in which a section's entries are items of a list."""
+    """The lines of a docstring, with the entries of its sections as list items."""
     section = ""
     for line in docstring.splitlines():
         if line and not line.startswith(" "):
@@ -44,7 +44,7 @@ def _itemised(docstring: str) -> Iterator[str]:
 
 
 def _comments(source: str) -> Iterator[str]:
-    """Comments; lines of one column, of which nothing but the first stands beside code, are one comment."""
+    """Comments; several comment lines below each other count as one comment, and its first line may follow code."""
     found: list[list[str]] = []
     below = (0, 0)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -59,7 +59,7 @@ def _comments(source: str) -> Iterator[str]:
 
 
 def _is_code(comment: str) -> bool:
-    """Whether Python can read it. It also reads single words, which are headings."""
+    """Whether a comment is valid Python. This also includes single words, which are headings."""
     try:
         ast.parse(comment)
     except SyntaxError:

@@ -1,7 +1,7 @@
-"""A Sphinx extension for links to what is in the repository and not in the site.
+"""A Sphinx extension for links to files in the repository that are not in the site.
 
-A file that a page links to gets a page of its own, with its lines coloured and numbered. A folder has none: its name
-stays, as text.
+A file that a page links to gets its own page, with coloured and numbered lines. A folder gets none: its name stays as
+text.
 """
 
 from collections.abc import Iterator
@@ -18,17 +18,17 @@ from sphinx.util.typing import ExtensionMetadata
 
 from line_breaks import breakable
 
-# Where the pages of files stand in the site
+# The folder in the site for the pages of files
 FOLDER = "source"
 
 
 class OpenFiles(SphinxTransform):
-    """Leads each link to a file outside of docs/ to that file's page; MyST would offer a copy to be saved."""
+    """Points each link to a file outside docs/ to that file's page; MyST would offer a copy to download."""
 
     default_priority = 500
 
     def apply(self, **_: Any) -> None:
-        """Looks at each link of a document."""
+        """Processes each link in a document."""
         docs = Path(self.env.srcdir).resolve()
         for link in list(self.document.findall(download_reference)):
             path = (docs / self.env.docname).parent.joinpath(link["reftarget"]).resolve()
@@ -39,7 +39,7 @@ class OpenFiles(SphinxTransform):
 
 
 def pages_of_files(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """The page of each file that some page links to."""
+    """Yields the page of each file that some page links to."""
     doctrees = map(app.env.get_doctree, app.env.found_docs)
     links = [link for doctree in doctrees for link in doctree.findall(nodes.reference)]
     for name in sorted({link["opens"] for link in links if "opens" in link}):
@@ -54,9 +54,9 @@ def pages_of_files(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 
 
 def name_folders(app: Sphinx, doctree: nodes.document) -> None:
-    """Puts its text in the place of each link to a folder; a link to nothing is left, to be reported as broken."""
+    """Replaces each link to a folder by its text; a broken link is left, so that it is reported."""
     for link in list(doctree.findall(pending_xref)):
-        # MyST gives a domain to what it takes for a page.
+        # MyST sets a domain for links that it takes for pages.
         is_path = link["reftype"] == "myst" and link["refdomain"] is None
         if is_path and Path(app.srcdir, link["refdoc"]).parent.joinpath(link["reftarget"]).is_dir():
             link.replace_self(link.children)

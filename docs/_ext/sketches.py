@@ -1,11 +1,11 @@
-"""The sketch of each algorithm's idea that its page shows. An SVG is the same text each time it is drawn."""
+"""The sketch of each algorithm's idea for its page. An SVG has the same text each time it is drawn."""
 
 from matplotlib.figure import Figure
 
 from shared.runs.curves import svg
 from sketching import discrete, ensembles, evaluation, models, offline, online, phases
 
-# By the name of the page
+# Keyed by the name of the page
 SKETCHES = {
     drawing.__name__: drawing
     for drawing in (
@@ -55,7 +55,7 @@ SKETCHES = {
 
 
 def drawn(name: str) -> str:
-    """A sketch as SVG, the same text each time."""
+    """Draws a sketch as SVG, with the same text each time."""
     figure = Figure(layout="constrained")
     SKETCHES[name](figure)
     return svg(figure, name)

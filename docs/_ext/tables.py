@@ -1,6 +1,6 @@
-"""A Sphinx extension: on a phone, a table that is too wide for it becomes cards, one for each row.
+"""A Sphinx extension that turns a table that is too wide for a phone into cards, one for each row.
 
-Each cell knows its column's title. The style sheet lays out the cards, and shows the titles beside the cells then.
+Each cell contains its column's title. The style sheet lays out the cards, and then shows the titles next to the cells.
 """
 
 import re
@@ -13,28 +13,29 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.typing import ExtensionMetadata
 from sphinx.writers.html5 import HTML5Translator
 
-# Characters that cannot be broken and fit beside each other, each cell's padding counted as two: on a phone, on a desk
+# The number of unbreakable characters that fit side by side on a phone and on a desktop, with two for a cell's padding
 PHONE, DESK = 40, 72
-# The longest text that is read well in one of three narrow columns or more
+# The longest text that is readable in one of three or more narrow columns
 LONGEST = 40
-# The longest text of which a card shows three beside each other
+# The longest text of which a card shows three side by side
 FIGURE = 14
-# The longest word of columns that are narrow enough for a dense table on a phone, such as one of dots
+# The longest word in columns that are narrow enough for a dense table on a phone, such as columns of dots
 TINY = 2
 
 
 class Labels(SphinxPostTransform):
-    """Labels all cells, and says how each table is laid out where it does not fit.
+    """Labels all cells, and sets the layout of each table that does not fit.
 
     A table with the class `cards` does not fit on a phone, and one with the class `dense` has small letters. A cell
-    with the class `wide` has a card's whole width.
+    with
+    the class `wide` takes a card's whole width.
     """
 
     formats = ("html",)
     default_priority = 400
 
     def run(self, **_: Any) -> None:
-        """Looks at each table of a document."""
+        """Processes each table in a document."""
         for table in self.document.findall(nodes.table):
             columns = list(zip(*(row.children for row in table.findall(nodes.row)), strict=True))
             for title, *cells in columns:
@@ -46,7 +47,7 @@ class Labels(SphinxPostTransform):
 
 
 def layout(columns: list[list[str]]) -> list[str]:
-    """The classes of a table of these columns, their titles first."""
+    """The classes of a table with these columns, each of which starts with its title."""
     words = [max(len(word) for cell in column for word in re.split(r"[\s/]", cell)) for column in columns]
     width = sum(words) + 2 * len(words)
     longest = max(len(cell) for column in columns for cell in column[1:])
@@ -58,7 +59,7 @@ def layout(columns: list[list[str]]) -> list[str]:
 
 
 def _cell(translator: HTML5Translator, node: nodes.entry) -> None:
-    """A cell with its column's title."""
+    """Writes a cell with its column's title."""
     opened = len(translator.body)
     HTML5Translator.visit_entry(translator, node)
     if label := node.get("label"):

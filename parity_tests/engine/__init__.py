@@ -1,1 +1,1 @@
-"""What computes a JAX twin in the tests: an interpreter in NumPy, or compiled programs kept for a while."""
+"""Computes JAX twins in the tests, with an interpreter in NumPy or with compiled programs that are kept for a while."""

@@ -1,4 +1,4 @@
-"""What the ladder, the checker and their tests keep in memory for a while, and how it is let go."""
+"""Frees the memory that the ladder, the checker and their tests use for caches."""
 
 import contextlib
 import ctypes
@@ -11,10 +11,10 @@ _ROOMS = ("parity_tests", "port_checker", "tests")
 
 
 def forget() -> None:
-    """Empties every cache of theirs, and drops every compiled program.
+    """Empties all caches in these packages, and drops every compiled program.
 
-    Results keep hundreds of megabytes alive, and some thousands of programs exhaust the memory maps that Linux grants a
-    process.
+    Cached results keep hundreds of megabytes alive, and a few thousand programs exhaust the memory maps that Linux
+    grants a process.
     """
     for cached in gc.get_objects():
         if type(cached) is _lru_cache_wrapper and cached.__module__.partition(".")[0] in _ROOMS:
@@ -22,5 +22,5 @@ def forget() -> None:
     jax.clear_caches()
     gc.collect()
     with contextlib.suppress(AttributeError, OSError, TypeError):
-        # glibc keeps what was freed, gigabytes after a thousand programs; other systems have no such call.
+        # glibc keeps freed memory, gigabytes of it after a thousand programs; other systems have no such call.
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Compiled programs on disk: what one test has compiled the next one finds, and so do the processes that it starts."""
+"""Stores compiled programs on disk, so that later tests and the processes that they start can reuse them."""
 
 import os
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from parity_tests.engine.caches import forget
 
 
 def share_programs(factory: pytest.TempPathFactory) -> None:
-    """Keeps the programs of this session's tests in one folder, which goes with their other files.
+    """Stores the programs of this session's tests in one folder, which is deleted with their other files.
 
-    JAX stays with the first folder that it is given, whatever a training sets later.
+    JAX keeps using the first folder that it gets, even if a training run sets another one later.
     """
     folder = str(factory.getbasetemp() / "compiled")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
@@ -24,7 +24,7 @@ def share_programs(factory: pytest.TempPathFactory) -> None:
 
 @contextmanager
 def hardly_optimised() -> Iterator[None]:
-    """Programs of this time are compiled sooner and run more slowly; rounding differs, and none is kept in memory."""
+    """Compiles programs faster but less optimised; rounding differs, and no program stays in memory afterwards."""
     forget()
     jax.config.update("jax_disable_most_optimizations", True)
     try:

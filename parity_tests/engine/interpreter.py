@@ -1,10 +1,10 @@
 """JAX functions computed by NumPy: traced as XLA would get them, then evaluated operation by operation.
 
-XLA takes seconds to compile what the ladder runs once or thrice. A trace takes a tenth of that, and NumPy needs no
+XLA takes seconds to compile what the ladder runs only a few times. A trace takes a tenth of that, and NumPy needs no
 preparation. The program is the same: `jax.jit` traces the function, and its operations are computed one by one. NumPy
-computes those that it has, random bits among them (`threefry.py`). Any other is handed to JAX itself.
+computes the operations with rules below, including random bits (`threefry.py`). JAX computes the others.
 
-The rung `shipped path` holds what XLA compiles to what is computed here.
+The rung `shipped path` compares XLA's compiled programs with the results of this module.
 """
 
 import inspect
@@ -22,7 +22,7 @@ from scipy import special
 from parity_tests.engine import threefry
 
 Rule = Callable[..., Any]
-# What is told, while `watched`, of each operation, from the call around it inwards, with its inputs and its outputs
+# Called for each operation while `watched`, with the enclosing calls, outermost first, its inputs and its outputs
 Watcher = Callable[[Sequence[Any], tuple, list], None]
 _watchers: list[Watcher] = []
 _calls: list[Any] = []
@@ -30,7 +30,7 @@ _calls: list[Any] = []
 
 @contextmanager
 def watched(watcher: Watcher) -> Iterator[None]:
-    """Programs that are traced meanwhile tell the watcher of each operation that they compute."""
+    """Programs that are traced in this context call the watcher for each operation that they compute."""
     _watchers.append(watcher)
     try:
         yield
@@ -39,7 +39,7 @@ def watched(watcher: Watcher) -> Iterator[None]:
 
 
 def interpreted(function: Callable) -> Callable:
-    """The function, traced once for each structure of its arguments and computed by NumPy; JAX's arrays in and out."""
+    """The function, traced once for each structure of its arguments and computed by NumPy, from and to JAX arrays."""
     programs: dict[Any, tuple[Callable[..., list], Sequence[Any], Any]] = {}
 
     def call(*args: Any) -> Any:
@@ -55,7 +55,7 @@ def interpreted(function: Callable) -> Callable:
 
 
 def interpreted_jit(function: Callable) -> Callable:
-    """The same for a function that `jax.jit` compiles, called as it is: what is annotated as no array is static."""
+    """The same for a function that `jax.jit` compiles; arguments annotated as int or bool are static."""
     parameters = list(inspect.signature(function).parameters.values())
     static = {parameter.name for parameter in parameters if parameter.annotation in (int, bool)}
     programs: dict[Any, Callable] = {}
@@ -87,7 +87,7 @@ def _to_jax(value: Any, aval: Any) -> jax.Array:
 
 
 def _program(closed: ClosedJaxpr) -> Callable[..., list]:
-    """From a program's inputs to its outputs, NumPy's arrays; JAX's where they are keys that NumPy has no rules for."""
+    """Compiles a jaxpr to a function on NumPy arrays; keys that NumPy has no rules for stay JAX arrays."""
     jaxpr = closed.jaxpr
     constants = [_to_numpy(value) for value in closed.consts]
     steps = [
@@ -100,7 +100,7 @@ def _program(closed: ClosedJaxpr) -> Callable[..., list]:
         values: dict[Var, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
         for var, value in zip(jaxpr.invars, inputs, strict=True):
             values[var] = _to_numpy(value) if _is_key(var.aval) else np.asarray(value, var.aval.dtype)
-        # An overflow is a number here as in XLA, which does not warn of it.
+        # As in XLA, an overflow gives a number without a warning.
         with np.errstate(all="ignore"):
             for rule, readers, targets, several in steps:
                 found = rule(*[read(values) for read in readers])
@@ -111,7 +111,7 @@ def _program(closed: ClosedJaxpr) -> Callable[..., list]:
 
 
 def _reader(atom: Var | Literal) -> Callable[[Mapping[Var, Any]], Any]:
-    """What looks up an operand: a variable's value, or a constant's."""
+    """Returns a function that looks up an operand: a variable's value or a constant."""
     if isinstance(atom, Literal):
         aval: Any = atom.aval
         constant = np.asarray(atom.val, aval.dtype)
@@ -120,7 +120,7 @@ def _reader(atom: Var | Literal) -> Callable[[Mapping[Var, Any]], Any]:
 
 
 def _rule(eqn: Any) -> Rule:
-    """What computes an operation, and tells the watchers of it."""
+    """Returns a function that computes an operation and notifies the watchers."""
     rule, watchers = rule_of(eqn), tuple(_watchers)
     if not watchers:
         return rule
@@ -137,7 +137,7 @@ def _rule(eqn: Any) -> Rule:
 
 
 def rule_of(eqn: Any) -> Rule:
-    """What computes an operation, its parameters given."""
+    """Returns a function that computes an operation with its parameters filled in."""
     keys = [atom.aval for atom in [*eqn.invars, *eqn.outvars] if _is_key(atom.aval)]
     if eqn.primitive.name in RULES and all(map(threefry.is_key, keys)):
         rule = RULES[eqn.primitive.name](**eqn.params)
@@ -148,12 +148,12 @@ def rule_of(eqn: Any) -> Rule:
     return _by_jax(eqn)
 
 
-# Operations that only run a program of their own
+# Operations that only run an inner program
 CALLS = {"jit", "pjit", "closed_call", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
 
 
 def _by_jax(eqn: Any) -> Rule:
-    """What JAX itself computes."""
+    """Lets JAX itself compute an operation."""
 
     def rule(*inputs: Any) -> Any:
         given = (_to_jax(value, atom.aval) for value, atom in zip(inputs, eqn.invars, strict=True))
@@ -177,7 +177,7 @@ def _to_numpy(value: Any) -> Any:
 
 
 def _plain(function: Callable) -> Callable[..., Rule]:
-    """An operation whose parameters change nothing here, such as the layout on a device."""
+    """Makes the rule of an operation whose parameters do not matter here, such as the layout on a device."""
     return lambda **params: function
 
 
@@ -194,7 +194,7 @@ def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    # Of integers, towards 0.
+    # Integer division rounds towards 0.
     return x / y if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)
 
 
@@ -231,7 +231,7 @@ def _broadcast_in_dim(shape: Sequence[int], broadcast_dimensions: Sequence[int],
 
 
 def _reduce(function: Callable) -> Callable[..., Rule]:
-    # NumPy would add small integers and flags as wider ones.
+    # NumPy would add small integers and flags in a wider type.
     return lambda axes, **params: lambda x: function(x, axis=tuple(axes)).astype(x.dtype, copy=False)
 
 
@@ -249,7 +249,7 @@ def _slice(start_indices: Sequence[int], limit_indices: Sequence[int], strides: 
 
 
 def _starts(x: np.ndarray, starts: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple[slice, ...]:
-    """Where a block of these sizes lies; as in XLA it is moved inwards where it would reach over an edge."""
+    """The slices of a block of these sizes; as in XLA, a block that exceeds an edge is moved inwards."""
     firsts = [min(max(int(start), 0), whole - size) for start, whole, size in zip(starts, x.shape, sizes, strict=True)]
     return tuple(slice(first, first + size) for first, size in zip(firsts, sizes, strict=True))
 
@@ -266,7 +266,7 @@ def _dynamic_update_slice(x: np.ndarray, update: np.ndarray, *starts: np.ndarray
 
 def _pad(padding_config: Sequence[tuple[int, int, int]]) -> Rule:
     def pad(x: np.ndarray, value: np.ndarray) -> np.ndarray:
-        # Where padding is negative it cuts, and between entries it leaves gaps.
+        # Negative padding cuts entries off, and interior padding leaves gaps between entries.
         inner = [size + gap * max(size - 1, 0) for size, (_, _, gap) in zip(x.shape, padding_config, strict=True)]
         padded = np.full([n + max(a, 0) + max(b, 0) for n, (a, b, _) in zip(inner, padding_config, strict=True)], value)
         ends = zip(inner, padding_config, strict=True)

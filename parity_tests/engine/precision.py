@@ -1,4 +1,4 @@
-"""Precision, set on both sides and taken back."""
+"""Sets the precision of both frameworks, and restores it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ import torch
 
 @contextmanager
 def both_in(precision: str) -> Iterator[None]:
-    """Both frameworks in `float64` or `float32`, torch on one thread: these tensors are too small for two."""
+    """Runs both frameworks in `float64` or `float32`, with one PyTorch thread because these tensors are small."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.set_default_dtype(getattr(torch, precision))

@@ -1,4 +1,4 @@
-"""Where compiled programs go during the tests."""
+"""Compiled programs are stored and dropped as intended during the tests."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ SETTING = "jax_disable_most_optimizations"
 
 
 def test_small_programs_are_kept_for_the_next_test(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """In this session's folder, never in the user's."""
+    """They are in this session's folder, never in the user's."""
 
     @jax.jit
     def heard_of_here_only(number: jax.Array) -> jax.Array:
@@ -25,7 +25,7 @@ def test_small_programs_are_kept_for_the_next_test(tmp_path_factory: pytest.Temp
 
 
 def test_haste_leaves_nothing_behind() -> None:
-    """Neither the setting nor a program, after an error too."""
+    """Neither the setting nor a program remains, even after an error."""
     double: Any = jax.jit(lambda number: 2.0 * number)
 
     def fail_in_haste() -> None:

@@ -1,7 +1,7 @@
 """JAX's random bits in NumPy: the generator Threefry of Salmon et al. (2011), two words of 32 bits at a time.
 
-XLA would compile a program for each shape of numbers that are drawn. A key is one number of 64 bits here, its first
-word first. So an array of keys is indexed and reshaped as any other array.
+XLA would compile one program for each shape. Here a key is a single 64-bit number, with its first word in the upper
+half. Therefore an array of keys can be indexed and reshaped like any other array.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ _PARITY = np.uint32(0x1BD11BDA)
 
 
 def is_key(aval: Any) -> bool:
-    """Whether an array of this kind holds keys of this generator, the default of JAX."""
+    """Whether an array of this kind contains keys of this generator, which is JAX's default."""
     return str(aval.dtype) == "key<fry>"
 
 
 def packed(keys: Any) -> np.ndarray:
-    """JAX's keys as numbers; numbers are returned as they are."""
+    """Converts JAX's keys to numbers; numbers are returned unchanged."""
     if isinstance(keys, np.ndarray):
         return keys
     words = np.asarray(jax.random.key_data(keys)).astype(np.uint64)
@@ -29,12 +29,12 @@ def packed(keys: Any) -> np.ndarray:
 
 
 def unpacked(keys: np.ndarray) -> jax.Array:
-    """Numbers as JAX's keys."""
+    """Converts numbers to JAX's keys."""
     return jax.random.wrap_key_data(jnp.asarray(np.stack(_words(keys), axis=-1)), impl="threefry2x32")
 
 
 def random_bits(keys: np.ndarray, bit_width: int, shape: Sequence[int]) -> np.ndarray:
-    """Bits of this shape for each key, (*keys.shape, *shape), of unsigned integers of this width."""
+    """Random bits of this shape for each key, (*keys.shape, *shape), as unsigned integers of this width."""
     first, second = _numbered(keys, shape)
     if bit_width == 64:
         return _joined(first, second)
@@ -47,7 +47,7 @@ def random_split(keys: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 
 
 def random_fold_in(keys: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """A new key for each pair of a key and a whole number."""
+    """A new key for each pair of a key and an integer."""
     return _joined(*_hashed(keys, np.zeros_like(number, np.uint32), number.astype(np.uint32)))
 
 
@@ -60,7 +60,7 @@ def _joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _numbered(keys: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Both words of the hash for the numbers from 0 on, laid out in this shape, under each key."""
+    """Both words of the hash of the numbers 0, 1, ... under each key, arranged in this shape."""
     numbers = np.arange(np.prod(shape, dtype=np.int64), dtype=np.uint32).reshape(shape)
     keys = keys.reshape((*keys.shape, *[1] * len(shape)))
     return _hashed(keys, np.zeros_like(numbers), numbers)

@@ -1,1 +1,1 @@
-"""The ladder: both twins at the same weights, and how far they are apart on each rung."""
+"""The parity ladder: compares twins with the same weights, rung by rung."""

@@ -1,7 +1,7 @@
-"""Random draws as figures: what can be told of numbers that share no bits with PyTorch's.
+"""Measures random draws that share no bits with PyTorch's.
 
-A figure is 0 where nothing is wrong and 1 at least where something is. The same mistake gives the same figures in two
-files that split their keys in different ways.
+A figure is 0 if nothing is wrong, and at least 1 if something is. The same mistake gives the same figures in two files
+that split their keys in different ways.
 """
 
 import math
@@ -19,20 +19,20 @@ from shared.frameworks.jax_layers import is_key
 
 # An update's indices and noise
 Draw = tuple[Any, Any]
-# An update's arrays, by what they are of: `indices`, `noise.target`; masks of several layers are several
+# An update's arrays by field: `indices`, `noise.target`; masks for several layers are several arrays
 Leaves = dict[str, list[np.ndarray]]
 
-# With 32 indices each, an end of the ladder's 200 rows is missed once in a thousand million times.
+# With 32 indices each, an end of the ladder's 200 rows is missed with a probability of one in a thousand million.
 DRAWN_UPDATES = 128
-# Of more numbers than these, masks say, the first ones are judged.
+# The largest number of values to judge; of larger samples, such as masks, only the first values count.
 ENOUGH = 100_000
-# How often two samples of one distribution may be called different
+# The probability of calling two samples of one distribution different
 CHANCE = 1e-9
-# A mean of independent numbers, and their correlation, are that far off as often, counted in standard errors.
+# A mean of independent numbers, or their correlation, is off by this many standard errors with that probability.
 STANDARD_ERRORS = 6.0
-# Of fewer numbers a variance is not known well enough to tell its own error.
+# A sample with fewer numbers does not determine the error of its variance well enough.
 MANY = 1000
-# So many numbers that are clipped, or zeros and ones, agree by chance.
+# Up to this many clipped numbers, or zeros and ones, may agree by chance.
 FEW = 32
 
 FAULTS = {
@@ -48,19 +48,19 @@ FAULTLESS = {name: np.zeros({"range": 2, "spread": 3}.get(name, ())) for name in
 
 
 def faultless(reference: Sequence[Draw]) -> dict[str, Named]:
-    """The figures of a port that draws as PyTorch does; `reference` is what PyTorch draws, update by update."""
+    """The figures of a port that draws correctly; `reference` contains PyTorch's draws, update by update."""
     _, noise = reference[0]
     return {name: FAULTLESS for name, leaves in _leaves(reference[0], noise._fields).items() if leaves}
 
 
 def faults(drawn: Sequence[Draw], reference: Sequence[Draw], num_rows: int) -> dict[str, Named]:
-    """The figures of what updates draw: of `indices` and of each field of the noise, `noise.target`.
+    """The figures of updates' draws, for `indices` and for each field of the noise, such as `noise.target`.
 
-    What PyTorch does not draw in the first update is left out. A random key may stand for what is drawn from it later.
+    Fields that PyTorch does not draw in the first update are left out. A random key may stand for numbers drawn later.
 
     Args:
-        drawn: The draws of `DRAWN_UPDATES` updates, those of the first one once more, and those under another key.
-        reference: PyTorch's draws of the same updates.
+        drawn: The draws of `DRAWN_UPDATES` updates, then of the first one again, then under another key.
+        reference: PyTorch's draws for the same updates.
         num_rows: The dataset's number of rows.
 
     Raises:
@@ -71,13 +71,13 @@ def faults(drawn: Sequence[Draw], reference: Sequence[Draw], num_rows: int) -> d
     *ours, again, elsewhere = [_leaves(draw, fields) for draw in drawn]
     found, numbers = faultless(reference), {}
     for name in found:
-        # CQL clones behaviour in its first updates only, so that later ones may draw nothing for it.
+        # CQL clones behaviour only in its first updates, so later ones may draw nothing for it.
         mine, like = zip(*((a[name], b[name]) for a, b in zip(ours, theirs, strict=True) if b[name]), strict=True)
         keyed = name != "indices" and all(_is_key(leaves) for leaves in mine)
         if not keyed:
             _check_shapes(name, mine, like)
         found[name] = FAULTLESS | _of_keys(mine, again[name], elsewhere[name])
-        # What is drawn but once holds too few numbers to judge their distribution by.
+        # A field that is drawn only once has too few numbers to judge their distribution.
         if not keyed and not found[name]["repeats"]:
             numbers[name] = mine
             found[name] |= _of_numbers(mine, like, num_rows if name == "indices" else None)
@@ -87,14 +87,14 @@ def faults(drawn: Sequence[Draw], reference: Sequence[Draw], num_rows: int) -> d
 
 
 def reuses_key(draw: Callable[[], Any]) -> bool:
-    """Whether a draw uses a key twice, which JAX itself can tell; samples show it only where shapes and kinds agree."""
+    """Whether a draw uses a key twice, which JAX itself can detect; samples show it only if shapes and kinds agree."""
 
     def drawn_for_nothing() -> None:
-        # JAX looks at all that is traced, and XLA compiles nothing of what is not returned.
+        # JAX checks everything that is traced, and XLA compiles nothing that is not returned.
         draw()
 
     try:
-        # Of a function as a whole JAX also knows keys that are taken out of one array twice.
+        # For a whole jitted function, JAX also detects keys that are taken out of one array twice.
         with jax.debug_key_reuse(True):
             jax.jit(drawn_for_nothing)()
     except jax.errors.KeyReuseError:
@@ -103,13 +103,13 @@ def reuses_key(draw: Callable[[], Any]) -> bool:
 
 
 def shares_a_key(one: Callable[[], Any], other: Callable[[], Any]) -> bool:
-    """Whether two draws that split the same keys take numbers from one: what gives one its bits, the other uses too."""
+    """Whether two draws that split the same keys share one: one of them gets its bits, and the other uses it too."""
     (bits, uses), (other_bits, other_uses) = _keys_of(one), _keys_of(other)
     return bool(bits & other_uses or other_bits & uses)
 
 
 def _keys_of(draw: Callable[[], Any]) -> tuple[set[int], set[int]]:
-    """The keys that a draw takes random bits from, and all that it uses, for new keys too."""
+    """The keys that a draw takes random bits from, and all keys that it uses, including those for new keys."""
     bits: set[int] = set()
     uses: set[int] = set()
 
@@ -126,7 +126,7 @@ def _keys_of(draw: Callable[[], Any]) -> tuple[set[int], set[int]]:
 
 
 def _leaves(draw: Draw, fields: Sequence[str]) -> Leaves:
-    """The arrays of a draw; a key as the numbers that it is made of."""
+    """The arrays of a draw; a key is represented by its numbers."""
     indices, noise = draw
     found = {"indices": indices}
     for name in fields:
@@ -171,7 +171,7 @@ def _flag(wrong: bool) -> np.ndarray:
 def _of_numbers(
     ours: Sequence[list[np.ndarray]], theirs: Sequence[list[np.ndarray]], num_rows: int | None
 ) -> dict[str, np.ndarray]:
-    """Whether they are distributed as PyTorch's; indices, which `num_rows` tells, also whether they reach both ends."""
+    """Whether the distributions equal PyTorch's; indices, marked by `num_rows`, must also reach both ends."""
     samples = [[_sample(leaves) for leaves in zip(*series, strict=True)] for series in (ours, theirs)]
     if num_rows is not None:
         ((mine,), _) = samples
@@ -187,10 +187,10 @@ def _sample(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def spread(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Zeros where two samples may be of one distribution: by Kolmogorov and Smirnov's test, and by mean and variance.
+    """Compares two samples: zeros if they may have one distribution, by a Kolmogorov-Smirnov test, mean and variance.
 
-    That test hardly sees the tails, which are a large part of the variance. Else 1, and how far mean and deviation are
-    off, in deviations of PyTorch's.
+    That test is insensitive to the tails, which contribute much of the variance. If the samples differ, the result is 1
+    and the deviations of mean and standard deviation, in units of PyTorch's standard deviation.
     """
     points = np.concatenate([ours, theirs])
     below = [np.searchsorted(np.sort(sample), points, side="right") / len(sample) for sample in (ours, theirs)]
@@ -202,7 +202,7 @@ def spread(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
 
 
 def _same_moments(ours: np.ndarray, theirs: np.ndarray) -> bool:
-    """Whether mean and variance differ by no more than chance allows, in samples large enough to tell."""
+    """Whether mean and variance differ by no more than chance allows; small samples always pass."""
     if min(len(ours), len(theirs)) < MANY:
         return True
     for power in (1, 2):
@@ -213,23 +213,23 @@ def _same_moments(ours: np.ndarray, theirs: np.ndarray) -> bool:
 
 
 def _repeats_itself(series: Sequence[list[np.ndarray]]) -> bool:
-    """Whether one array has the same fractions twice along its first axis, as critics have that share a draw."""
+    """Whether an array repeats fractional numbers along its first axis, as when critics share a draw."""
     arrays = [leaf for leaves in series for leaf in leaves if leaf.ndim > 1 and leaf.dtype.kind == "f"]
     return any(len({*parts}) < len(parts) for parts in map(_telling_parts, arrays))
 
 
 def _telling_parts(array: np.ndarray) -> list[bytes]:
-    """The parts of an array that do not agree by chance: a few numbers that all were clipped often do."""
+    """The parts of an array that cannot agree by chance, which a few clipped numbers often do."""
     inside = (array > array.min()) & (array < array.max())
     few = array[0].size < FEW
     return [part.tobytes() for part, free in zip(array, inside, strict=True) if free.any() or not few]
 
 
 def _tied(numbers: Mapping[str, Sequence[list[np.ndarray]]]) -> Iterator[str]:
-    """The later ones of what is correlated, number by number in each update, as draws from one key are."""
+    """The later one of each pair of draws that are correlated number by number, as draws from one key are."""
     leaves = [(name, leaves) for name, series in numbers.items() for leaves in zip(*series, strict=True)]
     for (_, ours), (name, others) in combinations(leaves, 2):
-        # Draws of two shapes begin with the same numbers, and what is drawn in some updates is in the first ones.
+        # Draws of two shapes begin with the same numbers, and fields drawn in some updates are drawn in the first ones.
         pairs = [(np.ravel(a)[: b.size], np.ravel(b)[: a.size]) for a, b in zip(ours, others, strict=False)]
         a, b = (_sample(arrays) for arrays in zip(*pairs, strict=True))
         if abs(np.corrcoef(a, b)[0, 1]) > STANDARD_ERRORS / math.sqrt(len(a)):

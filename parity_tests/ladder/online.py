@@ -1,4 +1,4 @@
-"""What the ladder asks of twins that go on in the environment: what they draw there, keep there, and do in one call."""
+"""The ladder's checks of twins that continue in the environment: their draws, their replay buffer, and one call."""
 
 import copy
 from dataclasses import replace
@@ -17,36 +17,36 @@ from shared.frameworks.exchange import named, part_names, torch_part
 
 Errors = dict[str, float]
 
-# Of a ring with room for a few rows more than the dataset has, so that it is full after a few calls
+# The room in a ring beyond the dataset's rows, so small that the ring is full after a few calls
 ROOM = 3
-# Rows of each call, by which the ring overwrites its first ones
+# Rows in each call, enough to overwrite the ring's first ones
 CALLS = (1, 1, 2, 1)
-# XLA takes seconds for each kind of call, and a run makes calls of one step.
+# XLA takes seconds for each kind of call, and a run makes calls with one step.
 COMPILED_CALLS = (1, 1)
 
 
 def torch_explored(scene: Scene, action_dim: int, rows: int = 1) -> Any:
-    """What the PyTorch twin draws for a step in the environment, or for so many, one below the other."""
+    """The PyTorch twin's draws for this many steps in the environment, stacked along the first axis."""
     draw = scene.pair.torch.draw_exploration
     drawn = [draw(scene.config, action_dim, torch.device("cpu")) for _ in range(rows)]
     return type(drawn[0])(*jax.tree.map(lambda *draws: torch.cat(draws), *map(tuple, drawn)))
 
 
 def explored(scene: Scene, key: Any, step: int, action_dim: int) -> Any:
-    """What the JAX twin draws for the step of this number."""
+    """The JAX twin's draws for the step with this number."""
     return scene.drawing(scene.jax_twin.draw_exploration, action_dim)(key, step)
 
 
 def to_jax_draws(scene: Scene, draws: Any) -> Any:
-    """The PyTorch twin's draws for a step as the JAX twin's."""
+    """Converts the PyTorch twin's draws for a step to the JAX twin's."""
     return scene.jax_twin.Exploration(*jax.tree.map(lambda draw: jnp.asarray(draw.numpy()), tuple(draws)))
 
 
 def online(scene: Scene) -> Errors:
-    """A few calls of the program that a run makes for each step in the environment, against its parts one by one.
+    """Compares a few calls of the program that a run calls for each step in the environment with its parts.
 
-    The ring holds the same rows on both sides. What is stored can be drawn at once. The action follows from the weights
-    after the update.
+    The ring must contain the same rows on both sides. Stored rows can be drawn at once. The action depends on the
+    weights after the update.
     """
     given, key, single = scene.state(), jax.random.key(1), replace(scene, engine=interpreted)
     columns, rows, apart = torch_side_columns(scene), len(scene.dataset[0]), scene.pair.two_buffers
@@ -70,18 +70,18 @@ def online(scene: Scene) -> Errors:
         if of_a_call := getattr(scene.jax_twin, "of_a_call", None):
             given_by_run = of_a_call(scene.jax_config, start, count)
             found[f"call {call}: what is known beforehand"] = float(given_by_run != tuple(statics.values()))
-        # Steps of a warm-up count, and nothing is learnt in them.
+        # Warm-up steps count, but nothing is learned in them.
         if (idle := statics.get("idle", 0)) and hasattr(expected, "total_it"):
             expected = expected.replace(total_it=expected.total_it + idle)
         for step in range(start + idle + 1, start + count + 1):
             of_draw = scene.pair.draw_statics(scene.config, step)
-            # That of the ring as it is comes with the sizes.
+            # The ring's current size is among the sizes.
             of_draw.pop("online_size", None)
             indices, noise = scene.drawing(scene.jax_twin.draw_noise, *sizes, **of_draw)(key, step - 1)
             batch = scene.pair.drawn_batch(expected, scene.jax_twin, held, indices, noise)
             update = scene.pair.update_statics(scene.config, step)
             expected, _ = single.run(type(expected).update, expected, batch, noise, *scene.pair.number(step), **update)
-        # A compiled call takes the memory of its state and of its ring for its own.
+        # A compiled call donates the memory of its state and its ring.
         copies = jax.tree.map(jnp.copy, (given, ring))
         given, ring, action, _ = scene.run(
             scene.jax_twin.train_online, copies[0], key, copies[1], start, jnp.asarray(packed, dtype=float),
@@ -99,7 +99,7 @@ def online(scene: Scene) -> Errors:
 
 
 def gone_online(scene: Scene) -> Errors:
-    """The states after what happens at the switch alone, if anything does."""
+    """The errors of the states right after the switch to the environment, if anything changes there."""
     state, trainer = scene.state(), copy.deepcopy(scene.trainer)
     if not hasattr(trainer, "go_online"):
         return {}
@@ -110,7 +110,7 @@ def gone_online(scene: Scene) -> Errors:
 
 
 def torch_side_columns(scene: Scene) -> Any:
-    """The dataset as the PyTorch twin holds it."""
+    """The dataset as stored by the PyTorch twin."""
     return type(scene.dataset)(
         *(torch.as_tensor(np.asarray(c), dtype=torch.get_default_dtype()) for c in scene.dataset)
     )

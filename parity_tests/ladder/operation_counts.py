@@ -1,4 +1,4 @@
-"""The program that JAX compiles an interval of updates into, as counts of its operations."""
+"""Counts the operations in the program that JAX compiles an interval of updates into."""
 
 from collections import Counter
 from functools import partial
@@ -14,7 +14,7 @@ from shared.frameworks import jax_data
 
 
 def equations(jaxpr: Any) -> list:
-    """All equations of a program, those of inner programs included."""
+    """All equations of a program, including those of inner programs."""
     inner = [e for equation in jaxpr.eqns for p in jaxprs_in_params(equation.params) for e in equations(p)]
     return [*jaxpr.eqns, *inner]
 
@@ -25,21 +25,21 @@ def scans(jaxpr: Any) -> list:
 
 
 def count(jaxpr: Any) -> Counter[str]:
-    """How often each primitive stands in a program."""
+    """How often each primitive occurs in a program."""
     return Counter(equation.primitive.name for equation in equations(jaxpr))
 
 
 def drawn(counted: Counter[str]) -> bool:
-    """Whether anything is drawn at random there."""
+    """Whether the program draws random numbers."""
     return any(name.startswith(("random", "threefry")) for name in counted)
 
 
 def program(pair: Pair, twin: ModuleType, num_updates: int, **settings: Any) -> Any:
-    """The program of an interval of `num_updates` updates under the twin's default settings, but for those given."""
+    """The program for an interval of `num_updates` updates, with the twin's default settings except the given ones."""
     config, rows = twin.TrainConfig(**settings), bundled_rows()
     dataset = pair.ready(twin, jax_data.to_device(pair.load(rows)), config)
     state_dim, action_dim = rows["observations"].shape[1], rows["actions"].shape[1]
-    # Shapes are enough: to draw weights takes seconds.
+    # Shapes are enough, and drawing weights would take seconds.
     create = partial(twin.create_train_state, config=config, state_dim=state_dim, action_dim=action_dim, max_action=1.0)
     state = jax.eval_shape(create, jax.random.key(0))
     statics = pair.interval_statics(config, 0, num_updates)

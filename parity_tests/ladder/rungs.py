@@ -1,7 +1,7 @@
-"""The rungs: each climbs one step of a pair and returns how far the twins are apart there.
+"""The rungs: each one checks one aspect of a pair and returns how far apart the twins are.
 
 A rung takes a `Scene` (both twins at the same weights, a batch, the same noise) and returns errors by name. Nothing in
-this file knows an algorithm: names that both twins share, and a short adapter (`pair.py`), tell what there is.
+this file depends on an algorithm: the names that both twins share, and a short adapter (`pair.py`), provide the facts.
 """
 
 import contextlib
@@ -39,13 +39,13 @@ TRAJECTORY_UPDATES = 50
 
 
 def compare_states(state: Any, trainer: Any) -> Errors:
-    """Every part of the JAX state against the torch twin's part of the same name."""
+    """The errors of every part of the JAX state against the PyTorch twin's part of the same name."""
     parts = {name: errors(named(getattr(state, name)), torch_part(trainer, name)) for name in part_names(state)}
     return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
 
 
 def weights(scene: Scene) -> Errors:
-    """Torch to flax and back: every part, moments included."""
+    """From PyTorch to flax and back, for every part, including Adam's moments."""
     state = scene.state()
     back = scene.pair.torch.create_trainer(scene.config, *scene.sizes)
     to_torch(state, back)
@@ -54,7 +54,7 @@ def weights(scene: Scene) -> Errors:
 
 
 def forward(scene: Scene) -> Errors:
-    """Every network's output, and in double precision again where they lie beyond all bounds."""
+    """Every network's output, and in double precision also with outputs far beyond all bounds."""
     if torch.get_default_dtype() != torch.float64:
         return _forward(scene)
     far = {f"at the bounds: {name}": error for name, error in _forward(scene.stretched(FAR)).items()}
@@ -70,7 +70,7 @@ def _forward(scene: Scene) -> Errors:
 
 
 def inputs(scene: Scene) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What losses are given, by name: the torch twin's and the JAX twin's."""
+    """The inputs of losses, by name, for the JAX twin and for the PyTorch twin."""
     indices, noise = next(scene.draws())
     extra = scene.pair.extra_inputs(np.random.default_rng(0), len(indices))
     reference = given_of(scene.pair, scene.torch_batch(indices), noise)
@@ -80,7 +80,7 @@ def inputs(scene: Scene) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def given_of(pair: Pair, batch: Any, noise: Any) -> dict[str, Any]:
-    """Batch and noise by name, and those of the batch's columns that a loss asks for by theirs."""
+    """Batch and noise by name, and the columns of the batch that losses take as arguments."""
     asked, given = {name for loss in pair.losses.values() for name in loss.inputs}, pair.given(batch, noise)
     return given | {name: getattr(given["batch"], name) for name in sorted(asked & set(batch._fields))}
 
@@ -92,12 +92,12 @@ def _differentiated(state: Any, parts: Sequence[str]) -> Any:
 
 @cache
 def value_and_gradient(state: Any, loss: str) -> Callable:
-    """One of the JAX twin's losses, with its second output, and its gradient, as a function of the state and more."""
+    """One of the JAX twin's losses with its second output and its gradient, as a function of state and inputs."""
     return jax.value_and_grad(getattr(state, loss), argnums=1, has_aux=True)
 
 
 def loss_of(state: Any, loss: str, parts: Sequence[str]) -> tuple[Callable, Any, Any]:
-    """A loss with its gradient, the state and what it is differentiated by."""
+    """A loss with its gradient, the state, and the parts that it is differentiated by."""
     return value_and_gradient(state.__class__, loss), state, _differentiated(state, parts)
 
 
@@ -121,7 +121,7 @@ def reference_gradients(trainer: Any, loss: str, of: Sequence[str], given: Seque
 
 
 def gradient(scene: Scene) -> Errors:
-    """Every parameter's gradient, against the largest entry of its network's gradient."""
+    """Every parameter's gradient, relative to the largest entry of its network's gradient."""
     state = scene.state()
     found: Errors = {}
     ours_given, given = inputs(scene)
@@ -135,7 +135,7 @@ def gradient(scene: Scene) -> Errors:
 
 
 def _one_update(scene: Scene) -> tuple[Errors, Errors]:
-    """The errors of the state and of the metrics, over as many updates as bring every kind of step."""
+    """The errors of state and metrics, over enough updates to include every kind of step."""
     state = scene.state()
     draws = scene.draws()
     worst: Errors = {}
@@ -151,9 +151,9 @@ def _one_update(scene: Scene) -> tuple[Errors, Errors]:
 
 
 def update(scene: Scene) -> Errors:
-    """Parameters, targets and moments after one step from a warm state, for three steps of different phase.
+    """Parameters, targets and moments after one step from a warm state, for three steps in different phases.
 
-    For twins in which something happens at the switch, the state after that too.
+    If a twin changes something at the switch to the environment, its state after that is compared too.
     """
     return _one_update(scene)[0] | gone_online(scene)
 
@@ -164,7 +164,7 @@ def log(scene: Scene) -> Errors:
 
 
 def trajectory(scene: Scene) -> Errors:
-    """The whole state after 50 steps, each twin on its own."""
+    """The whole state after 50 steps, which each twin makes on its own."""
     state = scene.state()
     for step, (indices, noise) in enumerate(islice(scene.draws(), TRAJECTORY_UPDATES), start=scene.updates + 1):
         state, _ = scene.update(state, step, indices, scene.jax_noise(noise))
@@ -172,17 +172,17 @@ def trajectory(scene: Scene) -> Errors:
     return compare_states(state, scene.trainer)
 
 
-# Two intervals on end, by the updates before each and their number. The first one's phase and length fit no period. The
-# second begins with a period's first update.
+# Two consecutive intervals: the number of earlier updates, and the interval's length. Start and length of the first fit
+# no period. The second begins with the first update of a period.
 INTERVALS = ((1, 11), (12, 4))
 
 
 def shipped_path(scene: Scene) -> Errors:
-    """The loop that `train` runs against single updates."""
+    """Compares the loop that `train` runs with single updates."""
     (first, length), (second, rest) = INTERVALS
     found, state = interval(scene, scene.state(), first, length)
     statics = [scene.pair.interval_statics(scene.config, start, length) for start in (first, second)]
-    # A second program tells more only where an update depends on its number, and XLA takes long to make one.
+    # A second interval adds something only if an update depends on its number, and XLA takes long to compile it.
     if scene.engine is interpreted and statics[0] != statics[1]:
         later, _ = interval(scene, state, second, rest)
         found |= {f"second interval: {name}": error for name, error in later.items()}
@@ -191,7 +191,7 @@ def shipped_path(scene: Scene) -> Errors:
 
 def interval(scene: Scene, state: Any, start: int, num_updates: int) -> tuple[Errors, Any]:
     """The errors after an interval, and its state."""
-    # What `train` runs is computed by the scene's engine, the single updates always one operation after the other.
+    # The scene's engine computes what `train` runs; single updates are always computed operation by operation.
     key, singly = jax.random.key(1), replace(scene, engine=interpreted)
     expected, singles = state, []
     for step in range(start + 1, start + num_updates + 1):
@@ -201,7 +201,7 @@ def interval(scene: Scene, state: Any, start: int, num_updates: int) -> tuple[Er
         singles.append(metrics)
     statics = scene.pair.interval_statics(scene.config, start, num_updates)
     statics |= {"num_updates": num_updates}
-    # A compiled interval takes its state's memory for its own.
+    # A compiled interval donates its state's memory.
     given = jax.tree.map(jnp.copy, state)
     after, history = scene.run(scene.jax_twin.train_interval, given, key, scene.jax_dataset, start, **statics)
     found = errors(jax_side.mean_metrics(history), jax_side.mean_metrics(singles))
@@ -212,12 +212,12 @@ def interval(scene: Scene, state: Any, start: int, num_updates: int) -> tuple[Er
 
 
 def draws(scene: Scene) -> Errors:
-    """Updates' indices and noise: of the torch twin's kinds, shapes and distributions, never the same twice."""
+    """Updates' indices and noise: the PyTorch twin's kinds, shapes and distributions, and never the same twice."""
     rows, *_ = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
     found = _draws(scene, rows + scene.pair.further_rows, _offline(scene)) | _other_draws(scene) | _drawn_once(scene)
     if scene.pair.further_rows:
         drawn = [scene.jax_draw(jax.random.key(2), step, {})[0] for step in range(DRAWN_UPDATES)]
-        # What lies within, the dataset's last row and the first one behind it
+        # The ends in between: the dataset's last row and the first one after it
         found["ends within"] = float(not {rows - 1, rows} <= set(np.ravel(drawn).tolist()))
     if scene.pair.two_buffers:
         mixed = _draws(scene, rows + SEEN, lambda config, step: {"online_size": SEEN})
@@ -225,19 +225,19 @@ def draws(scene: Scene) -> Errors:
         steps = range(DRAWN_UPDATES)
         drawn = [scene.jax_draw(jax.random.key(2), step, {"online_size": SEEN})[0] for step in steps]
         reference, _ = next(scene.draws(lambda config, step: {"online_size": SEEN}))
-        # Which rows of a batch are of which buffer
+        # The buffer from which each row of a batch comes
         found["online places"] = float(not np.array_equal(np.asarray(drawn[0]) < rows, reference.numpy() < rows))
-        # What lies within, the last row of one buffer and the first one of the other
+        # The ends in between: the last row of one buffer and the first one of the other
         found["online ends"] = float(not {rows - 1, rows} <= set(np.ravel(drawn).tolist()))
     return found | (_explorations(scene) if scene.pair.explores else {})
 
 
-# Rows that count as lived through, where they have a buffer of their own
+# The number of rows of experience, if it has its own buffer
 SEEN = 50
 
 
 def _offline(scene: Scene) -> Statics:
-    """What draws are told when they are of the dataset alone, as in the first updates of a variant."""
+    """The arguments of draws from the dataset alone, as in the first updates of a variant."""
 
     def statics(config: Any, step: int) -> dict[str, Any]:
         given = scene.pair.draw_statics(config, step)
@@ -247,13 +247,13 @@ def _offline(scene: Scene) -> Statics:
 
 
 def _draws(scene: Scene, num_rows: int, statics_of: Statics) -> Errors:
-    """Those of updates whose rows are so many."""
+    """The faults in the draws of updates on this many rows."""
     steps = range(scene.updates + 1, scene.updates + 1 + DRAWN_UPDATES)
     inputs = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
 
     def drawn(key: Any, step: Any, hp: Any, *inputs: Any, **statics: Any) -> tuple[Any, Any]:
         indices, noise = scene.jax_twin.draw_noise(key, step, hp, *inputs, **statics)
-        # An update draws the rest from a key that it is handed.
+        # An update draws the rest from a key in its noise.
         return indices, scene.pair.drawn_inside(scene.jax_twin, noise, hp)
 
     def draw(seed: int, step: int) -> tuple[Any, Any]:
@@ -264,33 +264,33 @@ def _draws(scene: Scene, num_rows: int, statics_of: Statics) -> Errors:
     found: Errors = {}
     for what, figures in faults([*ours, draw(2, steps[0]), draw(3, steps[0])], reference, num_rows).items():
         found |= {f"{what} {name}": float(np.abs(value).max()) for name, value in figures.items()}
-    # Neither twin draws what the other does without.
+    # Both twins must leave out the same draws.
     given = [[[value is None for value in noise] for _, noise in drawn] for drawn in (ours, reference)]
     found["noise that is None"] = float(given[0] != given[1])
     first = statics_of(scene.config, steps[0])
     once = partial(drawn, jax.random.key(2), steps[0] - 1, scene.hp, *inputs, **first)
     found["keys used twice"] = float(reuses_key(once))
     if scene.pair.explores:
-        # The step in the environment and the update of the same number
+        # The step in the environment with the same number as the update
         explore = partial(scene.jax_twin.draw_exploration, jax.random.key(2), steps[0] - 1, scene.hp, scene.sizes[1])
         found["exploration draws from a key of the update"] = float(shares_a_key(once, explore))
     return found
 
 
-# So wide that a bound moved by a twentieth shows in the draws of as many steps as of updates.
+# So many steps that a bound moved by a twentieth shows up in as many draws as there are updates
 WIDE = 512
-# Of finite actions a step draws a few numbers, which others draw too: so many steps together draw what no others do.
+# A step with finite actions draws only a few numbers, which may repeat; this many steps together do not repeat.
 TOGETHER = 32
 
 
 def _other_draws(scene: Scene) -> Errors:
-    """What is drawn for steps in the environment: as PyTorch draws it, and whichever steps are drawn together."""
+    """Draws for steps in the environment: PyTorch's distributions, regardless of which steps are drawn together."""
     found: Errors = {}
     finite = scene.dataset.actions.ndim == 1
     width, together = (scene.sizes[1], TOGETHER) if finite else (WIDE, 1)
 
     def apart(columns: Any) -> list[tuple[None, Any]]:
-        """Columns (n, ...) of steps as rows, of several steps each where one tells too little."""
+        """Splits columns (n, ...) of steps into rows, of several steps each if one step has too few numbers."""
         parts = [np.asarray(column).reshape(-1, *(together,) * finite, *np.shape(column)[1:]) for column in columns]
         return [(None, type(columns)(*row)) for row in zip(*parts, strict=True)]
 
@@ -314,12 +314,12 @@ def _other_draws(scene: Scene) -> Errors:
     return found
 
 
-# Rows of a dataset of which something is drawn once
+# Rows of a dataset for draws that are made once
 ROWS = 20
 
 
 def _drawn_once(scene: Scene) -> Errors:
-    """What is drawn of a dataset before the first update: as PyTorch draws it, and another for another key."""
+    """Draws made once for a dataset before the first update: PyTorch's distributions, and different for another key."""
     found: Errors = {}
     for name, further in scene.pair.drawn_once.items():
         ours, theirs = (getattr(twin, name) for twin in (scene.jax_twin, scene.pair.torch))
@@ -333,7 +333,7 @@ def _drawn_once(scene: Scene) -> Errors:
 
 
 def _explorations(scene: Scene) -> Errors:
-    """What single steps in the environment draw: as PyTorch draws it, and nothing that an update draws too."""
+    """Draws of single steps in the environment: PyTorch's distributions, and no number that an update draws too."""
 
     def drawn(seed: int, step: int) -> tuple[None, Any]:
         return None, jax_explored(scene, jax.random.key(seed), step, WIDE)
@@ -349,7 +349,7 @@ def _explorations(scene: Scene) -> Errors:
 
 
 def act(scene: Scene) -> Errors:
-    """The actions of the policy that is evaluated, and of the one that explores; what judges a policy, or predicts."""
+    """The actions of the evaluated policy and of the exploring one; also a policy's value, or a model's predictions."""
     indices, _ = next(scene.draws())
     given, ours = scene.torch_batch(indices), scene.jax_batch(indices)
     noise = {"noise": _acting_noise(scene, len(indices))}
@@ -377,7 +377,7 @@ def act(scene: Scene) -> Errors:
 
 
 def _acting_noise(scene: Scene, rows: int) -> np.ndarray:
-    """What policies that sample are given: as they draw it themselves, else as much as an action."""
+    """The noise of policies that sample: drawn by the twin's own function, or else normal with an action's shape."""
     rng, action_dim = np.random.default_rng(0), scene.sizes[1]
     if not hasattr(scene.pair.torch, "draw_acting_noise"):
         return rng.normal(size=(rows, action_dim))
@@ -388,16 +388,16 @@ def _given(name: str, batch: Any, noise: dict[str, np.ndarray]) -> np.ndarray:
     return noise[name] if name in noise else np.asarray(getattr(batch, name))
 
 
-# A dataset of each kind that rewards are modified for
+# A dataset of each kind for which rewards are modified
 KINDS = ("hopper-medium-v2", "antmaze-umaze-v2", "pen-human-v1")
-# Where a config has these, others than the neutral ones
+# Non-neutral values for settings that some configs have
 RULE = {"reward_scale": 10.0, "reward_bias": -5.0}
 
 
 def rewards(scene: Scene) -> Errors:
-    """Changed rewards, for each kind of dataset; where one twin refuses a kind, the other one does, too.
+    """Modified rewards, for each kind of dataset; if one twin rejects a kind, so must the other.
 
-    And whatever else twins make of a dataset beforehand.
+    Everything else that twins precompute from a dataset is compared too.
     """
     found = errors(scene.pair.prepared(scene.jax_twin), scene.pair.prepared(scene.pair.torch))
     for kind, asked in product(KINDS, (False, True)):
@@ -407,11 +407,11 @@ def rewards(scene: Scene) -> Errors:
 
 
 class _AskedError(Exception):
-    """Ends a run where it would load its task."""
+    """Ends a run at the point where it would load its task."""
 
 
 def preparation_of(twin: ModuleType, config: Any) -> Preparation:
-    """How a run prepares its dataset: what it asks for where it would load its task."""
+    """How a run prepares its dataset, recorded where it would load its task."""
     found: list[Preparation] = []
 
     def note(config: Any, preparation: Preparation) -> None:
@@ -426,7 +426,7 @@ def preparation_of(twin: ModuleType, config: Any) -> Preparation:
 def _changed(twin: ModuleType, scene: Scene, kind: str, asked: bool) -> np.ndarray:
     """The rewards that a twin learns from, in a dataset or online.
 
-    Another number where it refuses them, 0 where it changes none.
+    The result is a huge number if the twin rejects the rewards, and 0 if it never changes any.
     """
     if not hasattr(scene.config, "normalize_reward"):
         return np.zeros(1)
@@ -440,14 +440,14 @@ def _changed(twin: ModuleType, scene: Scene, kind: str, asked: bool) -> np.ndarr
 
 @dataclass(frozen=True)
 class Rung:
-    """One rung: how it is climbed, and how far the twins may be apart, relative to a tensor's largest entry.
+    """One rung: its function, and the errors allowed, relative to a tensor's largest entry.
 
     Attributes:
-        climb: From a scene to errors by name.
-        float64: Tolerance in double precision.
-        float32: Tolerance in single precision; None where the rung says nothing there.
+        climb: Computes errors by name from a scene.
+        float64: The tolerance in double precision.
+        float32: The tolerance in single precision; None if the rung is not used there.
         warm: Whether it starts from a warm state.
-        one_dataset: Whether another dataset would tell nothing more.
+        one_dataset: Whether one dataset is enough.
     """
 
     climb: Callable[[Scene], Errors]
@@ -472,10 +472,10 @@ RUNGS: Mapping[str, Rung] = {
     "start": Rung(start, 0.0, None, warm=False, one_dataset=True),
     "shipped path": Rung(shipped_path, 1e-10, 1e-5),
 }
-# Of these rungs the default settings are enough on the spot.
+# Expensive rungs, which run with the default settings alone unless all tests run
 DEAR = ("trajectory", "start", "shipped path", "draws")
 
 
 def tolerance(pair: Pair, rung: str, precision: str) -> float:
-    """How far a pair's twins may be apart at a rung."""
+    """The largest error allowed for a pair's twins at a rung."""
     return pair.tolerances.get(precision, {}).get(rung, getattr(RUNGS[rung], precision))

@@ -1,4 +1,4 @@
-"""Scenes: both twins at the same weights, and what they are given."""
+"""Scenes: both twins at the same weights, with their data."""
 
 import copy
 from collections.abc import Callable
@@ -24,13 +24,13 @@ from shared.frameworks import jax_data, jax_side, torch_data, torch_side
 from shared.frameworks.exchange import blank_state, to_jax
 from shared.runs.encoders import NO_ENCODER
 
-# From settings and the number of an update to the further arguments of its draws
+# Returns the further arguments of an update's draws, for these settings and this update number
 Statics = Callable[[Any, int], dict[str, Any]]
-# From a function to one that computes the same
+# Wraps a function in another one that computes the same
 Engine = Callable[[Callable], Callable]
 
-# Weights and moments from fresh are no test in float32. Adam's first step is lr * g / (|g| + eps), a sign function
-# where g is near eps. Some 30 steps later it is smooth.
+# Fresh weights and moments are no test in float32: Adam's first step is lr * g / (|g| + eps), a sign function if g is
+# close to eps. About 30 steps later it is smooth.
 WARM_UPDATES = 30
 # Small, to keep the ladder quick; the variant FULL_SIZE has CORL's defaults instead.
 BATCH_SIZE = 32
@@ -49,7 +49,7 @@ def bundled_rows() -> dict[str, np.ndarray]:
 
 
 def cornered_rows(bound: float, state_dim: int = 11, action_dim: int = 3) -> dict[str, np.ndarray]:
-    """Made-up rows that reach the corners: terminals, actions at their bounds, ties, extreme states and rewards."""
+    """Made-up rows with corner cases: terminals, actions at their bounds, ties, extreme states and rewards."""
     rng, size = np.random.default_rng(2), DATASET_SIZE + 1
     observations = _observations(rng, state_dim)
     rewards = rng.normal(size=size)
@@ -60,9 +60,9 @@ def cornered_rows(bound: float, state_dim: int = 11, action_dim: int = 3) -> dic
 
 
 def extreme_rows() -> dict[str, np.ndarray]:
-    """Made-up rows with rewards so large that squared errors outweigh all other terms of a loss.
+    """Made-up rows with rewards so large that squared errors dominate all other terms of a loss.
 
-    Then no gradient is the small difference of large sums, of which rounding would take the digits.
+    Otherwise a gradient may be the small difference of large sums, and rounding would take its digits.
     """
     rng, size = np.random.default_rng(0), DATASET_SIZE + 1
     observations = _observations(rng, 11)
@@ -78,7 +78,7 @@ def _observations(rng: np.random.Generator, state_dim: int) -> np.ndarray:
 
 
 def _with_ties(*columns: np.ndarray) -> dict[str, np.ndarray]:
-    """The columns by name, with rows that stand there twice."""
+    """The columns by name, with some rows repeated."""
     rows = dict(zip(("observations", "actions", "rewards", "terminals"), columns, strict=True))
     for column in rows.values():
         column[1::10] = column[:-1:10]
@@ -87,25 +87,25 @@ def _with_ties(*columns: np.ndarray) -> dict[str, np.ndarray]:
 
 Rows = Callable[[], dict[str, np.ndarray]]
 DATASETS: dict[str, Rows] = {"bundled": bundled_rows, "cornered": partial(cornered_rows, 2.0)}
-# What somebody else's port is asked: as all of D4RL's environments have 1 for a bound, it may take that for granted.
+# The datasets for checking ports: their authors may assume a bound of 1, which all D4RL environments have.
 ROWS: dict[str, Rows] = DATASETS | {"made-up": partial(cornered_rows, 1.0), "extreme": extreme_rows}
-# The bound of every action component, 1 in most environments: a factor that is forgotten does not show there.
+# The bound of every action component. Most environments have 1, which would hide a forgotten factor.
 MAX_ACTIONS = {"bundled": 1.0, "cornered": 2.0, "made-up": 1.0, "extreme": 1.0}
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Both twins at the same weights, and what they are given.
+    """Both twins at the same weights, with their data.
 
     Attributes:
         pair: The adapter.
-        jax_twin: The JAX module; a planted mistake is a changed one.
-        config: Of the torch module; the JAX module's has the same fields.
+        jax_twin: The JAX module, which may contain a planted mistake.
+        config: The PyTorch module's config; the JAX module's has the same fields.
         dataset: The pair's named tuple of NumPy columns.
         sizes: S or (C, H, W), then A and the bound of every action component.
-        trainer: The torch twin, after `updates` updates.
-        updates: Updates done.
-        engine: What the JAX twin's functions are computed by: `interpreted`, or `jax.jit` as for users.
+        trainer: The PyTorch twin, after `updates` updates.
+        updates: The number of updates made.
+        engine: Computes the JAX twin's functions: `interpreted`, or `jax.jit` as for users.
     """
 
     pair: Pair
@@ -128,22 +128,22 @@ class Scene:
         engine: Engine = interpreted,
         left: frozenset[str] = frozenset(),
     ) -> "Scene":
-        """Twins under a variant's settings: fresh, or after `WARM_UPDATES` updates of the torch twin.
+        """Creates twins with a variant's settings, either fresh or after `WARM_UPDATES` updates of the PyTorch twin.
 
-        The settings that are `left` keep their defaults, as for a port that has none of these names.
+        The settings in `left` keep their defaults, as for a port that does not have them.
         """
         scene = _scene(pair, variant, dataset, warm, torch.get_default_dtype(), left)
         torch_side.seed_everything(1)
         return replace(scene, jax_twin=jax_twin, trainer=copy.deepcopy(scene.trainer), engine=engine)
 
     def advanced(self, updates: int) -> "Scene":
-        """The scene after further updates of the torch twin, which is changed in place."""
+        """The scene after further updates of the PyTorch twin, which is changed in place."""
         for indices, noise in islice(self.draws(), updates):
             self.trainer.update(self.torch_batch(indices), noise)
         return replace(self, updates=self.updates + updates)
 
     def stretched(self, spread: float = SPREAD, corner: Callable[[Any], None] = lambda trainer: None) -> "Scene":
-        """The scene with networks that reach their bounds and values of both signs; `corner` moves further numbers."""
+        """The scene with networks that reach their bounds and give values of both signs; `corner` moves others."""
         rows = self.torch_batch(np.arange(min(DATASET_SIZE, len(self.dataset[0]))))
         outputs = self.pair.outputs
 
@@ -153,7 +153,7 @@ class Scene:
         return replace(self, trainer=stretched(self.trainer, run, self.sizes[1], corner, spread))
 
     def draws(self, statics: Statics | None = None) -> Any:
-        """Endlessly (indices, noise) as the torch twin draws them, from the next update on, by the pair's `statics`."""
+        """Yields the PyTorch twin's (indices, noise) endlessly, from the next update on, with the pair's `statics`."""
         step, statics = self.updates, statics or self.pair.draw_statics
         draw = self.pair.torch_draws(self.config, self.dataset, self.sizes[1], torch.device("cpu"))
         while True:
@@ -161,12 +161,12 @@ class Scene:
             yield draw(**statics(self.config, step))
 
     def jax_draw(self, key: Any, step: int, statics: dict[str, Any]) -> tuple[Any, Any]:
-        """Indices and noise as the JAX twin draws them; the number of an update starts at 0 in its draws."""
+        """The JAX twin's indices and noise; updates are numbered from 0 in its draws."""
         inputs = self.pair.draw_inputs(self.dataset, self.sizes[1])
         return self.drawing(self.jax_twin.draw_noise, *inputs, **statics)(key, step)
 
     def drawing(self, draw: Callable, *inputs: Any, **statics: Any) -> Callable:
-        """A function that draws, with all but a key and a step's number filled in; one trace serves all equal draws."""
+        """Fills in a drawing function's arguments except the key and the step number; equal draws share one trace."""
         return _drawing(draw, self.hp, inputs, tuple(sorted(statics.items())))
 
     @cached_property
@@ -175,11 +175,11 @@ class Scene:
         return jax_side.narrow(self.jax_config, self.jax_twin.Hyperparameters)
 
     def torch_batch(self, indices: Any) -> Any:
-        """A batch as the torch twin takes it."""
+        """A batch in the form that the PyTorch twin takes."""
         return self.pair.take(self.pair.torch, self._torch_dataset, torch.as_tensor(np.asarray(indices)), self.config)
 
     def jax_batch(self, indices: Any) -> Any:
-        """A batch as the JAX twin takes it."""
+        """A batch in the form that the JAX twin takes."""
         return self.pair.take(self.jax_twin, self.jax_dataset, jnp.asarray(np.asarray(indices)), self.jax_config)
 
     @cached_property
@@ -193,7 +193,7 @@ class Scene:
         return self.pair.ready(self.jax_twin, jax_data.to_device(self.dataset), self.jax_config)
 
     def jax_noise(self, noise: Any) -> Any:
-        """The torch twin's noise as the JAX twin's."""
+        """Converts the PyTorch twin's noise to the JAX twin's."""
         return self.jax_twin.Noise(*jax.tree.map(lambda draw: jnp.asarray(draw.numpy()), tuple(noise)))
 
     @cached_property
@@ -202,15 +202,15 @@ class Scene:
         return self.jax_twin.TrainConfig(**vars(self.config))
 
     def state(self) -> Any:
-        """The JAX twin's state at the torch twin's present weights."""
+        """The JAX twin's state with the PyTorch twin's current weights."""
         return to_jax(self.trainer, _blank(self.jax_twin, self.jax_config, self.sizes, jax.enable_x64.value))
 
     def run(self, function: Callable, *args: Any, **statics: Any) -> Any:
-        """What a function of the JAX twin gives, computed by the engine; one trace serves all equal calls."""
+        """Computes a function of the JAX twin with the engine; equal calls share one trace."""
         return _engined(self.engine, function, tuple(sorted(statics.items())))(*args)
 
     def update(self, state: Any, step: int, indices: Any, noise: Any) -> tuple[Any, Any]:
-        """The JAX twin's state and metrics after its update number `step` (from 1) from a state."""
+        """The JAX twin's next state and metrics, for its update with number `step` (from 1)."""
         statics = self.pair.update_statics(self.config, step)
         return self.run(type(state).update, state, self.jax_batch(indices), noise, *self.pair.number(step), **statics)
 
@@ -219,8 +219,8 @@ class Scene:
         return {name: loss for name, loss in self.pair.losses.items() if self.pair.uses(name, self.config)}
 
 
-# Kept for the rungs that follow from the same place, and no longer: each holds networks and programs. The precision is
-# an argument where it decides the dtypes.
+# Cached for the rungs that start from the same scene, but not for longer, because networks and programs take memory.
+# The precision is an argument because it determines the dtypes.
 
 
 @lru_cache(maxsize=8)
@@ -246,10 +246,10 @@ def _scene(
     if not warm:
         return scene
     scene = scene.advanced(WARM_UPDATES)
-    # Near an action's bound log(1 - tanh^2 + 1e-6) keeps ten digits in double precision, and none in single.
+    # Near an action's bound, log(1 - tanh^2 + 1e-6) keeps ten digits in double precision, and none in single.
     if dataset in ("bundled", "extreme") or dtype != torch.float64:
         return scene
-    # The outermost corners, where a critic is silent say, are for our own twins: no training that learns gets there.
+    # The outermost corners, such as a silent critic, are only for our own twins: no real training gets there.
     return scene.stretched(corner=pair.corner) if dataset == "cornered" else scene.stretched()
 
 

@@ -1,4 +1,4 @@
-"""Settings of both twins, compared by name."""
+"""Compares the settings of both twins by name."""
 
 import dataclasses
 

@@ -1,6 +1,7 @@
-"""Which sides the deciding operations of a twin take: those that pick one of their operands, entry by entry.
+"""Records the branches that a twin's deciding operations take: those that pick one of their operands, entry by entry.
 
-A batch in which one of them always picks the same tells nothing of the other: `abs` of positive numbers is no `abs`.
+A batch for which such an operation always picks the same operand does not test the other one: `abs` of positive numbers
+is the identity.
 """
 
 import sys
@@ -18,7 +19,7 @@ from parity_tests.engine.interpreter import watched
 
 
 class Decision(NamedTuple):
-    """A deciding operation: the line of the twin that asks for it, and what it is called in its framework."""
+    """A deciding operation: the line of the twin that calls it, and its name in its framework."""
 
     line: int
     operation: str
@@ -26,7 +27,7 @@ class Decision(NamedTuple):
 
 # The sides that each operation took, by name
 Sides = dict[Decision, set[str]]
-# From an operation's inputs to the sides that it may take, each with whether some entry took it
+# Returns the sides that an operation may take, each with whether some entry took it
 Rule = Callable[..., Mapping[str, Any]]
 
 
@@ -37,7 +38,7 @@ def _compared(x: Any, y: Any) -> Mapping[str, Any]:
 
 
 def _bounded(low: Any, x: Any, high: Any) -> Mapping[str, Any]:
-    """An infinite bound is none."""
+    """An infinite bound does not count."""
     inside = {"inside": np.any((x > low) & (x < high))}
     below = {"below": np.any(x < low)} if np.isfinite(low).all() else {}
     above = {"above": np.any(x > high)} if np.isfinite(high).all() else {}
@@ -53,7 +54,7 @@ def _chosen(which: Any, *cases: Any) -> Mapping[str, Any]:
 
 
 def _picked(places: Any) -> Mapping[str, Any]:
-    """Of a maximum along an axis: whether more than one place has it."""
+    """For a maximum along an axis, whether it occurs at more than one place."""
     return {"several places": len(np.unique(places)) > 1}
 
 
@@ -73,19 +74,19 @@ IN_JAX: Mapping[str, Callable[[tuple, list], Mapping[str, Any]]] = {
 
 @contextmanager
 def jax_sides(file: str) -> Iterator[Sides]:
-    """Collects the sides that a JAX twin's operations take in programs that are traced and computed meanwhile."""
+    """Collects the sides that a JAX twin's operations take in programs that are traced and computed in this context."""
     found: Sides = defaultdict(set)
     lines: dict[int, tuple[Any, int]] = {}
 
     def line_of(eqn: Any) -> int:
-        # An operation is kept beside its line, so that no other one gets its number in memory.
+        # Keeping the operation prevents another one from getting the same id.
         if id(eqn) not in lines:
             lines[id(eqn)] = eqn, _line(eqn, file)
         return lines[id(eqn)][1]
 
     def watch(calls: Sequence[Any], inputs: tuple, outputs: list) -> None:
         name = calls[-1].primitive.name
-        # JAX's own functions keep the lines of whoever called them first: the outermost call tells.
+        # JAX's own functions keep the lines of their first caller, so the outermost call has the right line.
         line = next(filter(None, map(line_of, calls)), 0) if name in IN_JAX else 0
         if line:
             _note(found, Decision(line, name), IN_JAX[name](inputs, outputs))
@@ -95,20 +96,20 @@ def jax_sides(file: str) -> Iterator[Sides]:
 
 
 def _line(eqn: Any, file: str) -> int:
-    """The innermost line of the file that asks for an operation; 0 where none does."""
+    """The innermost line of the file that leads to an operation; 0 if none does."""
     traceback = eqn.source_info.traceback
     return next((frame.line_num for frame in traceback.frames if frame.file_name == file), 0) if traceback else 0
 
 
 def _note(found: Sides, decision: Decision, sides: Mapping[str, Any]) -> None:
-    """A side that is not taken is noted, too: as one that is missing until some other batch takes it."""
+    """Records the sides taken, and those not taken, which count as missing until another batch takes them."""
     taken = {side for side, hit in sides.items() if hit}
     missing = {f"not {side}" for side in sides if side not in taken}
     found[decision] |= taken | missing
 
 
 def missing(found: Sides) -> list[str]:
-    """What no batch did, in words."""
+    """Describes the sides that no batch took."""
     return [
         f"line {line}: {operation}: never {side.removeprefix('not ')}"
         for (line, operation), sides in sorted(found.items())
@@ -147,7 +148,7 @@ IN_TORCH: Mapping[str, Rule] = {
 
 
 class TorchSides(TorchFunctionMode):
-    """Collects the sides that a PyTorch twin's operations take meanwhile."""
+    """Collects the sides that a PyTorch twin's operations take in this context."""
 
     def __init__(self, file: str) -> None:
         super().__init__()

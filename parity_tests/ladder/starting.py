@@ -1,4 +1,4 @@
-"""The rung of fresh states: the ladder hands weights across, and would never see how they start."""
+"""The rung for fresh states: all other rungs copy weights across, and never see the initial ones."""
 
 import inspect
 import math
@@ -15,25 +15,25 @@ from parity_tests.ladder.scene import Scene
 from parity_tests.pair import Pair
 from shared.frameworks.exchange import Named, named, part_names, torch_part
 
-# Fresh states from as many seeds: of few units each where settings tell how many there are, else of fewer seeds. Of
-# fewer than eight units an orthogonal layer's numbers would pass for uniform ones. Of fewer than 270 seeds a bound that
-# is a tenth too wide would not show in a layer's only bias.
+# The number of fresh states: many seeds with few units if settings determine the widths, otherwise fewer seeds. With
+# fewer than eight units, an orthogonal layer's numbers would pass for uniform ones. With fewer than 270 seeds, a
+# layer's only bias would not reveal a bound that is a tenth too wide.
 MANY_SEEDS, FEW_UNITS, FEW_SEEDS = 288, 8, 32
-# Of a tensor with more numbers than these, as many are judged.
+# The largest number of entries judged in a tensor
 ENOUGH = 500
-# What the deviations of two samples may differ by, in standard errors
+# How far the standard deviations of two samples may differ, in standard errors
 STANDARD_ERRORS = 6.0
-# A sample is uniform whose fourth moment lies below this many squares of its second: 1.8, where a normal one has 3. The
-# ends of n uniform numbers are within 25 / n of their bounds, but for once in a thousand million times.
+# A sample counts as uniform if its fourth moment is below this many squares of its second: 1.8, compared with 3 for a
+# normal one. The ends of n uniform numbers are within 25 / n of their bounds, except once in a thousand million times.
 UNIFORM, ENDS = 2.2, 25.0
-# What rounding may change of an orthogonal layer's length
+# How much rounding may change an orthogonal layer's length
 ROUNDING = 1e-6
 
 
 def start(scene: Scene) -> dict[str, float]:
-    """Fresh weights and moments: constants are equal, what is drawn has one distribution, parts share the same numbers.
+    """Compares fresh weights and moments: constants, distributions, and which parts share the same numbers.
 
-    A figure is 0 where nothing is wrong and 1 where something is.
+    A figure is 0 if nothing is wrong and 1 if something is.
     """
     small = _few_units(scene.config)
     seeds = MANY_SEEDS if small else FEW_SEEDS
@@ -63,33 +63,33 @@ def start(scene: Scene) -> dict[str, float]:
 
 
 def _few_units(config: Any) -> dict[str, Any]:
-    """The settings that hold the widths of all hidden layers, with few units in each."""
+    """The settings for the widths of all hidden layers, with few units in each."""
     lists = {field.name for field in fields(config) if field.name.endswith("hidden_dims")}
     few = {name: (FEW_UNITS,) * len(getattr(config, name)) for name in lists}
     return few | ({"hidden_dim": FEW_UNITS} if hasattr(config, "hidden_dim") else {})
 
 
 def _equal_parts(parts: dict[str, Named], part: str, leaf: str) -> list[str]:
-    """The parts that start with the same numbers in a tensor of this name: a target does, a second critic does not."""
+    """The parts that start with the same numbers in this tensor, as a target does and a second critic does not."""
     like = parts[part][leaf]
     return [other for other, values in parts.items() if leaf in values and np.array_equal(values[leaf], like)]
 
 
 @lru_cache(maxsize=16)
 def _fresh(pair: Pair, config: Any, sizes: tuple[int, int, float], seeds: int) -> list[dict[str, Named]]:
-    """Parts of so many fresh torch twins."""
+    """The parts of this many fresh PyTorch twins."""
     trainers = [pair.torch.create_trainer(config, *sizes) for _ in range(seeds)]
     parts = part_names(inspect.signature(pair.jax.create_train_state).return_annotation)
     return [{part: _some(torch_part(trainer, part)) for part in parts} for trainer in trainers]
 
 
 def _some(values: Named) -> Named:
-    """At most `ENOUGH` numbers of each tensor, from all over it."""
+    """At most `ENOUGH` numbers of each tensor, evenly spaced."""
     return {name: np.ravel(value)[:: 1 + np.size(value) // ENOUGH] for name, value in values.items()}
 
 
 def _alike(ours: np.ndarray, theirs: np.ndarray) -> bool:
-    """Whether two samples, (seeds, ...) each, may be of one distribution; what is constant must be equal."""
+    """Whether two samples, (seeds, ...) each, may have the same distribution; constants must be equal."""
     if np.ptp(theirs) == 0.0 or np.ptp(ours) == 0.0:
         return np.array_equal(ours, theirs)
     drawn_anew = len({values.tobytes() for values in ours}) == len(ours)
@@ -98,7 +98,7 @@ def _alike(ours: np.ndarray, theirs: np.ndarray) -> bool:
 
 
 def _as_wide(ours: np.ndarray, theirs: np.ndarray) -> bool:
-    """Whether two samples may be equally wide: uniform ones by their ends, soon known, others by deviations."""
+    """Whether two samples may have the same width: by their ends if they are uniform, else by standard deviation."""
     kurtosis = np.mean((theirs - theirs.mean()) ** 4) / theirs.var() ** 2
     if kurtosis < UNIFORM:
         return abs(math.log(np.ptp(ours) / np.ptp(theirs))) <= ENDS / theirs.size
@@ -107,7 +107,7 @@ def _as_wide(ours: np.ndarray, theirs: np.ndarray) -> bool:
 
 
 def _as_long(ours: np.ndarray, theirs: np.ndarray) -> bool:
-    """Whether the tensors of two samples may be of one length on average; every orthogonal layer is of the same one."""
+    """Whether the tensors of two samples may have the same mean length; all orthogonal layers have exactly the same."""
     mine, like = (np.linalg.norm(sample.reshape(len(sample), -1), axis=1) for sample in (ours, theirs))
     standard_error = math.sqrt(mine.var() / len(mine) + like.var() / len(like))
     return abs(mine.mean() - like.mean()) <= STANDARD_ERRORS * standard_error + ROUNDING * like.mean()

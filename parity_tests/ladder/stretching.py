@@ -1,7 +1,7 @@
-"""Networks moved until their outputs lie on both sides of what a loss decides on.
+"""Scales and shifts networks until their outputs are on both sides of a loss's branches.
 
-After a few updates from fresh, a policy's actions are far from their bounds, and its deviations are far from theirs.
-All values have one sign. So half of each loss would never be run.
+After a few updates, a policy's actions and log-deviations are far from their bounds, and all values have one sign.
+Therefore half of each loss would never run.
 """
 
 import copy
@@ -15,26 +15,26 @@ from torch import nn
 
 from shared.frameworks.exchange import parameters
 
-# Standard deviation, over a dataset, of what a policy gives before its tanh or its bounds. Some actions then lie in the
-# middle, and some beyond their bounds after noise. Log-deviations pass bounds of -5 and 2.
+# The standard deviation, over a dataset, of a policy's output before its tanh or its bounds. Some actions are then in
+# the middle, and some beyond their bounds after noise. Log-deviations pass bounds of -5 and 2.
 SPREAD = 1.25
-# Of the outputs alone: log-deviations pass a lower bound of -20 too, where a log-probability would lose all its digits
+# Only for outputs: log-deviations also pass a lower bound of -20, where a log-probability would lose all its digits
 FAR = 30.0
-# Log-deviations that are parameters lie between these, or between those far ones
+# The range of log-deviations that are parameters, and the range for far outputs
 DEVIATIONS, FAR_DEVIATIONS = (-3.0, 3.0), (-25.0, 5.0)
 
 
 def stretched(
     trainer: Any, run: Callable[[Any], Any], action_dim: int, corner: Callable[[Any], None], spread: float = SPREAD
 ) -> Any:
-    """A trainer's copy whose policy reaches its bounds and whose values have both signs; targets are moved alike.
+    """Copies a trainer so that its policy reaches its bounds and values have both signs; targets get the same moves.
 
     Args:
-        trainer: A torch twin.
+        trainer: A PyTorch twin.
         run: Runs every network of a trainer once, on a whole dataset.
-        action_dim: A. A layer with A or 2A outputs is a policy's last one, one with a single output a critic's.
+        action_dim: A. A layer with A or 2A outputs is a policy's last one, a layer with one output a critic's.
         corner: Moves further numbers of a trainer, in place.
-        spread: The standard deviation of what a policy's last layer gives.
+        spread: The standard deviation of the outputs of a policy's last layer.
     """
     trainer = copy.deepcopy(trainer)
     networks = {name: part for name, part in vars(trainer).items() if isinstance(part, nn.Module)}
@@ -53,7 +53,7 @@ def stretched(
 def _moves(
     networks: Mapping[str, nn.Module], run: Callable[[], Any], action_dim: int, spread: float
 ) -> dict[tuple[str, str], Callable[[Any], None]]:
-    """By network and last layer, what moves its outputs: half of each is negative, a policy's are as wide as asked."""
+    """Moves for each network's last layer: half of the outputs become negative, and a policy's get the given spread."""
     moves: dict[tuple[str, str], Callable[[Any], None]] = {}
 
     def measure(key: tuple[str, str], layer: Any, given: Any, output: torch.Tensor) -> None:

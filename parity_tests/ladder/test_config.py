@@ -1,4 +1,4 @@
-"""Both twins are configured alike: fields, types, defaults and bounds, so a row of a table has the same effect."""
+"""Both twins have the same settings, types and defaults, and each dataset's row has the same effect on both."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ TABLES = Path(__file__).parents[2] / "configs"
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_fields_are_equal(pair: Pair) -> None:
-    """Names, order, types, defaults and bounds."""
+    """Names, order, types, defaults and bounds are equal."""
     assert not unequal_settings(pair)
 
 

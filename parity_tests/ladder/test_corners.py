@@ -1,4 +1,4 @@
-"""PyTorch's behaviour at corners, which the JAX twins must share."""
+"""The JAX twins share PyTorch's behaviour at corner cases."""
 
 from types import SimpleNamespace
 
@@ -41,14 +41,14 @@ def test_values_and_gradients_at_corners(name: str) -> None:
 
 
 def test_clip_would_not_do() -> None:
-    """`jnp.clip` halves the gradient at its bound: why there is a `clamp` of our own."""
+    """`jnp.clip` halves the gradient at its bound, which is why there is our own `clamp`."""
     assert float(jax.grad(lambda x: jnp.clip(x, -20.0, 2.0))(2.0)) == 0.5
     assert float(jax.grad(lambda x: jax_layers.clamp(x, -20.0, 2.0))(2.0)) == 1.0
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_linear_starts_as_torch_does(bias: bool) -> None:
-    """Kernel and bias have PyTorch's default distribution: uniform within one over the root of the fan-in."""
+    """Kernel and bias have PyTorch's default distribution: uniform within 1 / sqrt(fan_in)."""
     layer = jax_layers.Linear(400)
     parameters = layer.init(jax.random.key(0), jnp.zeros((1, 100)))["params"]
     reference = torch.nn.Linear(100, 400)
@@ -60,7 +60,7 @@ def test_linear_starts_as_torch_does(bias: bool) -> None:
 
 
 def test_xavier_uniform_has_torchs_bound() -> None:
-    """Uniform within gain * sqrt(6 / (fan_in + fan_out))."""
+    """The distribution is uniform within gain * sqrt(6 / (fan_in + fan_out))."""
     ours = np.asarray(jax_layers.xavier_uniform(gain=1e-2)(jax.random.key(0), (300, 200)))
     reference = torch.nn.init.xavier_uniform_(torch.empty(200, 300), gain=1e-2)
     assert np.abs(ours).max() == pytest.approx(float(reference.abs().max()), rel=1e-3)
@@ -69,7 +69,7 @@ def test_xavier_uniform_has_torchs_bound() -> None:
 
 @pytest.mark.parametrize("name", ["sac_n", "edac", "lb_sac"])
 def test_the_first_of_equal_critics_gets_the_gradient(name: str) -> None:
-    """Of an ensemble's least values, where several critics share one."""
+    """If several critics of an ensemble share the smallest value, the first one gets the gradient."""
     q = np.array([[3.0, 1.0, 2.0, -0.0], [1.0, 1.0, 2.0, 0.0], [1.0, 5.0, 2.0, 1.0]])
     with both_in("float64"):
         theirs = torch.tensor(q, requires_grad=True)
@@ -81,7 +81,7 @@ def test_the_first_of_equal_critics_gets_the_gradient(name: str) -> None:
 
 
 def test_a_critic_without_a_slope_is_alike_to_none() -> None:
-    """EDAC's norm at 0 has the gradient 0, not NaN; its closed form counts the pairs of different critics."""
+    """EDAC's norm has the gradient 0 at 0, not NaN; its closed form counts the pairs of different critics."""
     slopes = np.random.default_rng(0).normal(size=(4, 5, 3))
     slopes[1, 2] = 0.0
     with both_in("float64"):
@@ -90,7 +90,7 @@ def test_a_critic_without_a_slope_is_alike_to_none() -> None:
         value.backward()
         ours, gradient = jax.value_and_grad(PAIRS["edac"].jax.alikeness)(jnp.asarray(slopes))
     np.testing.assert_allclose(ours, value.item(), rtol=1e-14)
-    # Beside the vector that is 0 the slope is that of dividing by 1e-10, so errors are measured against their row's.
+    # Near the zero vector the slope is that of a division by 1e-10, so errors are measured relative to their row's.
     np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-12, atol=1e-14)
     lengths = np.maximum(np.linalg.norm(slopes, axis=-1), 1e-10)
     cosines = np.einsum("iba,jba,ib,jb->bij", slopes, slopes, 1 / lengths, 1 / lengths)
@@ -100,12 +100,12 @@ def test_a_critic_without_a_slope_is_alike_to_none() -> None:
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_priorities_follow_from_ratios_that_single_precision_rounds_to_0(framework: str) -> None:
-    """Balanced replay's: all ratios of a batch, and of the dataset's rows, may be far below what e^x can be."""
+    """In balanced replay, all ratios of a batch and of the dataset's rows may be far below the range of e^x."""
     twin, logs = getattr(PAIRS["finetune/balanced_replay"], framework), [[-1000.0], [-1001.0], [-1004.0], [-1008.0]]
     rows = torch.tensor(logs) if framework == "torch" else jnp.asarray(logs)
     batch = SimpleNamespace(observations=rows, actions=rows, compared_observations=rows, compared_actions=rows)
     hp = twin.Hyperparameters(batch_size=4, density_temperature=2.0)
     state = SimpleNamespace(hp=hp, density=lambda observations, actions: observations[:, 0])
     ratios = np.exp([0.0, -0.5, -2.0, -4.0])
-    # An exponent of 500 has a last digit of 3e-5, and twice that is what the quotient may be off by.
+    # An exponent of 500 has a last digit of 3e-5, and the quotient may be off by twice that.
     np.testing.assert_allclose(twin.BalancedReplay.ratios(state, batch), ratios / ratios[:2].mean(), rtol=6e-5)

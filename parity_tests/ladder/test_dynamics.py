@@ -1,4 +1,4 @@
-"""What only a learnt model does: roll-outs of both twins, draws before training, and models that are loaded again."""
+"""Checks for learned models only: roll-outs of both twins, draws before training, and loading a saved model."""
 
 from pathlib import Path
 from types import ModuleType
@@ -31,7 +31,7 @@ SHORT: dict[str, Any] = dict(PAIR.variants["default"]) | {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_roll_outs_agree(mode: str) -> None:
-    """Five steps from given states by given draws: states, rewards, terminals and penalties, 1e-10 apart at most."""
+    """Five steps from given states by given draws differ by at most 1e-10, including terminals and penalties."""
     with both_in("float64"):
         scene = Scene.create(PAIR, PAIR.jax, "other", "bundled")
         rows = scene.torch_batch(np.arange(ROWS)).holdout
@@ -52,7 +52,7 @@ def test_roll_outs_agree(mode: str) -> None:
 
 @pytest.mark.parametrize("twin", [PAIR.torch, PAIR.jax], ids=["torch", "jax"])
 def test_what_is_drawn_before_training(twin: ModuleType) -> None:
-    """A permutation, and a bootstrap of its own for each member, from all rows that are learnt from."""
+    """A permutation, and a separate bootstrap for each member, from all training rows."""
     hp = PAIR.torch.TrainConfig(device="cpu")
 
     def split(seed: int) -> Any:
@@ -66,7 +66,7 @@ def test_what_is_drawn_before_training(twin: ModuleType) -> None:
     assert drawn.bootstrap.shape == (7, 480)
     assert (drawn.bootstrap.min(), drawn.bootstrap.max()) == (0, 479)
     assert len({row.tobytes() for row in drawn.bootstrap}) == 7
-    # With replacement 1 - 1/e of the rows are drawn, 303 of 480 with a deviation below 7.
+    # With replacement, 1 - 1/e of the rows are drawn: 303 of 480, with a deviation below 7.
     assert all(abs(len(set(row.tolist())) - 303) < 40 for row in drawn.bootstrap)
     assert not np.array_equal(drawn.training, other.training)
     assert not np.array_equal(drawn.bootstrap, other.bootstrap)
@@ -74,7 +74,7 @@ def test_what_is_drawn_before_training(twin: ModuleType) -> None:
 
 
 def test_members_are_shuffled_apart() -> None:
-    """In each epoch every member's rows have an order of their own, which holds each of them once."""
+    """In each epoch, every member has its own order of the rows, which contains each row once."""
     hp = PAIR.torch.TrainConfig(device="cpu")
     shuffle = PAIR.torch.Shuffle(50)
     theirs = [PAIR.torch.draw_noise(hp, shuffle, torch.device("cpu"))[0].numpy() for _ in range(3)]
@@ -87,7 +87,7 @@ def test_members_are_shuffled_apart() -> None:
 
 @pytest.mark.parametrize("twin", [PAIR.torch, PAIR.jax], ids=["torch", "jax"])
 def test_a_saved_model_is_loaded_again(twin: ModuleType, tmp_path: Path) -> None:
-    """By its run's folder, by a checkpoint's path; it predicts what the run's own would, and knows its task."""
+    """It is loaded by run folder or checkpoint path, predicts the same as the run's model, and knows its task."""
     run = twin.train(twin.TrainConfig(runs_path=str(tmp_path), **SHORT))
     model = twin.load_dynamics(run.folder, device="cpu")
     suffix = ".pt" if twin is PAIR.torch else ".msgpack"
@@ -106,7 +106,7 @@ def test_a_saved_model_is_loaded_again(twin: ModuleType, tmp_path: Path) -> None
 
 
 def test_a_checkpoint_of_another_algorithm_is_no_model() -> None:
-    """One line says so."""
+    """A one-line error says so."""
     policy = Path(__file__).parents[1] / "pairs" / "policies" / "hopper.pt"
     with pytest.raises(InputError, match="is of online/td3, not of model_based/dynamics"):
         PAIR.torch.load_dynamics(policy)

@@ -1,4 +1,4 @@
-"""A checkpoint of either twin goes on in the other: one more update there is the update it would have been here."""
+"""A checkpoint of either twin can be resumed in the other: one more update has the same result in both."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -17,7 +17,7 @@ from shared.frameworks import jax_checkpoints
 from shared.frameworks.exchange import blank_state, to_torch
 from shared.runs.configs import dump
 
-# IQL's rate follows a schedule, which counts for itself in PyTorch.
+# IQL's learning rate follows a schedule, which has its own counter in PyTorch.
 CASES = [(name, "default") for name in PAIRS] + [("iql", "other")]
 UPDATES = 3
 SIZES = {"id": "d4rl/hopper-v2", "state_dim": 11, "action_dim": 3, "max_action": 1.0}
@@ -26,13 +26,13 @@ FACTS = {"environment": SIZES, "state_mean": np.zeros(11, np.float32), "state_st
 
 @pytest.fixture(autouse=True)
 def float64() -> Iterator[None]:
-    """After so few updates Adam magnifies rounding, which single precision has too much of."""
+    """After so few updates Adam magnifies rounding errors, which are too large in single precision."""
     with both_in("float64"):
         yield
 
 
 def scene_of(name: str, variant: str, folder: Path) -> Scene:
-    """Twins after a few updates of the PyTorch twin, and the settings in the folder."""
+    """Creates twins after a few updates of the PyTorch twin, and writes the settings to the folder."""
     scene = Scene.create(PAIRS[name], PAIRS[name].jax, variant, "bundled", warm=False).advanced(UPDATES)
     (folder / "config.yaml").write_text(dump(scene.config))
     return scene
@@ -45,7 +45,7 @@ def update(scene: Scene, state: Any, step: int, draw: Any) -> Any:
 
 
 def too_far(found: Errors) -> Errors:
-    """What is beyond the ladder's tolerance for an update."""
+    """The errors beyond the ladder's tolerance for an update."""
     return {name: error for name, error in found.items() if not error <= RUNGS["update"].float64}
 
 
@@ -56,7 +56,7 @@ def fresh_trainer(scene: Scene) -> Any:
 
 @pytest.mark.parametrize(("name", "variant"), CASES)
 def test_a_torch_checkpoint_goes_on_in_jax(name: str, variant: str, tmp_path: Path) -> None:
-    """Nothing is rounded on the way; then each twin makes the same update."""
+    """The conversion is exact; then each twin makes the same update."""
     scene = scene_of(name, variant, tmp_path)
     scene.pair.torch.save(scene.trainer, tmp_path / "checkpoint.pt", **FACTS)
     convert.main([str(tmp_path / "checkpoint"), "--to", "jax"])
@@ -73,7 +73,7 @@ def test_a_torch_checkpoint_goes_on_in_jax(name: str, variant: str, tmp_path: Pa
 
 @pytest.mark.parametrize(("name", "variant"), CASES)
 def test_a_jax_checkpoint_goes_on_in_torch(name: str, variant: str, tmp_path: Path) -> None:
-    """Likewise, of a state that JAX has made updates on."""
+    """The conversion is exact for a state on which JAX has made updates, and the next update is the same."""
     scene = scene_of(name, variant, tmp_path)
     state, first = scene.state(), scene.updates + 1
     *draws, last = islice(scene.draws(), UPDATES + 1)
@@ -92,7 +92,7 @@ def test_a_jax_checkpoint_goes_on_in_torch(name: str, variant: str, tmp_path: Pa
 
 
 def test_a_schedule_is_where_it_would_have_been(tmp_path: Path) -> None:
-    """Its next rate follows from its last: to the bit the one of a run that was never elsewhere."""
+    """The next learning rate follows from the last one, and is bitwise the same as without a conversion."""
     scene = scene_of("iql", "other", tmp_path)
     trainer = fresh_trainer(scene)
     to_torch(scene.state(), trainer)

@@ -1,15 +1,15 @@
 """Every pair climbs every rung, under every variant of its settings: each fact once.
 
-What each climb is for, and what it alone can find:
+Each kind of climb finds something that no other finds:
 
 - Double precision on made-up rows that reach every bound and branch, under every variant: whether the twins compute
   the same. Of 14,000 mutants of the JAX twins, all but 22 that were ever noticed were noticed here.
-- Double precision on the bundled rows: those 22, so only the rungs of the five pairs that they are from (`REAL_ROWS`).
+- Double precision on the bundled rows: those 22, so only the rungs of the five pairs that they belong to (`REAL_ROWS`).
 - Single precision on the bundled rows, under the default settings: a formula that cancels, or a number of a fixed type.
 - XLA's programs, in single precision: the loop that `train` runs under the default settings, and an update under every
-  other variant. Everything above is computed by NumPy, operation by operation (`interpreter.py`). XLA takes longer to
-  compile the loop, which holds several kinds of updates, than to compile one.
-- XLA's update at full size: whatever depends on the sizes of the reference's defaults.
+  other variant. NumPy computes everything above, operation by operation (`interpreter.py`). XLA takes longer to compile
+  the loop, which contains several kinds of updates, than to compile one update.
+- XLA's update at full size: everything that depends on the sizes of the reference's defaults.
 """
 
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 
 thorough = pytest.mark.thorough
-# In single precision XLA's loop is compared; NumPy's would take the same steps as in double precision.
+# In single precision XLA's loop is compared, because NumPy's would take the same steps as in double precision.
 COMPILED = "shipped path"
-# There XLA's updates are compared, too, under all but the default settings.
+# XLA's updates are compared too, under all settings except the default ones.
 COMPILED_ALONE = ("update", "log")
-# Where a mutant was noticed on the bundled rows that the made-up ones had not noticed
+# The rungs at which a mutant was noticed only on the bundled rows, and not on the made-up ones
 REAL_ROWS = {
     ("crr", "act"),
     ("finetune/cql", "loss"),
@@ -59,7 +59,7 @@ def _case(name: str, variant: str, dataset: str, precision: str, rung: str, *mar
 
 
 def climb(pair: Pair, variant: str, dataset: str, precision: str, rung: str, engine: Engine = interpreted) -> None:
-    """Fails where the twins are further apart than the rung allows, tensor by tensor."""
+    """Fails if the twins are further apart than the rung allows, tensor by tensor."""
     scene = Scene.create(pair, pair.jax, variant, dataset, RUNGS[rung].warm, engine)
     limit = tolerance(pair, rung, precision)
     found = RUNGS[rung].climb(scene)
@@ -79,7 +79,7 @@ def test_twins_agree(name: str, variant: str, dataset: str, precision: str, rung
 @pytest.mark.parametrize("precision", ["float32"], indirect=True)
 @pytest.mark.parametrize("name", PAIRS)
 def test_what_is_compiled_is_what_was_proven(name: str, precision: str) -> None:
-    """XLA's program of an interval, called as `train` calls it: the single updates of the rungs above."""
+    """XLA's program of an interval, called as `train` calls it, equals the single updates of the rungs above."""
     climb(PAIRS[name], "default", "bundled", precision, COMPILED, as_it_is)
 
 
@@ -89,14 +89,14 @@ def test_what_is_compiled_is_what_was_proven(name: str, precision: str) -> None:
     ("name", "variant"), [(name, v) for name, pair in PAIRS.items() for v in pair.variants if v != "default"]
 )
 def test_updates_under_other_settings_are_compiled_right(name: str, variant: str, precision: str) -> None:
-    """XLA's program of each kind of update, compiled in haste, against PyTorch's: the state and what is logged."""
+    """XLA's program for each kind of update, compiled quickly, equals PyTorch's update in state and metrics."""
     with hardly_optimised():
         for rung in COMPILED_ALONE:
             climb(PAIRS[name], variant, "bundled", precision, rung, jax.jit)
 
 
 def as_it_is(function: Engine) -> Engine:
-    """No engine at all: the function compiles itself."""
+    """No engine at all, because the function compiles itself."""
     return function
 
 
@@ -104,5 +104,5 @@ def as_it_is(function: Engine) -> Engine:
 @pytest.mark.parametrize("precision", ["float32"], indirect=True)
 @pytest.mark.parametrize("name", PAIRS)
 def test_twins_agree_at_full_size(name: str, precision: str) -> None:
-    """Updates under the reference's default settings, as XLA compiles them; extreme rewards leave digits to compare."""
+    """Updates under the reference's default settings, compiled by XLA; extreme rewards preserve digits to compare."""
     climb(PAIRS[name], FULL_SIZE, "extreme", precision, "update", jax.jit)

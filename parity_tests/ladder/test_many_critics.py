@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
-# The peak of this program alone: what `resource` tells begins with that of the process that started it.
+# The program's own peak: `resource` would include the peak of the process that started it.
 UPDATE = """
 from pathlib import Path
 
@@ -25,7 +25,7 @@ print(int(peak.split()[1]) / 2**20)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells a program's own peak")
 @pytest.mark.parametrize(("framework", "rung"), [("torch", "eager"), ("jax", "scan")])
 def test_five_hundred_critics_fit(framework: str, rung: str) -> None:
-    """An update at full width and batch, in a process of its own, stays below 8 GiB."""
+    """An update at full width and batch size, in a separate process, stays below 8 GiB."""
     script = UPDATE.format(framework=framework, rung=rung)
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Why the JAX side is fast, as counts: one program, no branch in it, no draw and a single gather in its inner loop."""
+"""Counts that explain JAX's speed: one program without branches, and one gather but no draws in its inner loop."""
 
 from functools import cache
 from typing import Any
@@ -11,12 +11,12 @@ from parity_tests.pairs import PAIRS
 
 @cache
 def program_of(name: str) -> Any:
-    """Each pair's, traced once for all that is counted in it."""
+    """A pair's program, traced once for all counts."""
     return program(PAIRS[name], PAIRS[name].jax, PAIRS[name].counted_updates, **PAIRS[name].settings.get("counted", {}))
 
 
 def updates_in_a_body(name: str) -> int:
-    """How many updates the innermost loop's body holds."""
+    """The number of updates in the innermost loop's body."""
     *loops, inner = scans(program_of(name))
     outer = loops[0].params["length"] if loops else 1
     return PAIRS[name].counted_updates // (inner.params["length"] * outer)
@@ -29,7 +29,7 @@ def calls(jaxpr: Any) -> int:
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_no_branch_is_left(name: str) -> None:
-    """What a step's number decides was decided before compilation."""
+    """Everything that depends on a step's number is decided before compilation."""
     found = count(program_of(name))
     assert found["scan"]
     assert not found["cond"]
@@ -38,19 +38,19 @@ def test_no_branch_is_left(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_nothing_reaches_the_host_within_an_interval(name: str) -> None:
-    """Arrays leave a program at its end only, unless it calls back; the pair says how often."""
+    """Arrays leave a program only at its end, except for callbacks; the pair says how many there are."""
     assert calls(program_of(name)) == PAIRS[name].host_calls * updates_in_a_body(name)
 
 
 def test_brute_force_asks_no_host() -> None:
-    """PRDC's search on the device."""
+    """PRDC's search on the device makes no callback."""
     pair = PAIRS["prdc"]
     assert not calls(program(pair, pair.jax, pair.counted_updates, **pair.settings["on device"]))
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_inner_loop_only_learns(name: str) -> None:
-    """It draws nothing that is small, and an update gathers its batch at once from the packed rows."""
+    """It draws nothing small, and an update gathers its whole batch at once from the packed rows."""
     *_, inner = scans(program_of(name))
     found = count(inner.params["jaxpr"].jaxpr)
     assert PAIRS[name].draws_inside == drawn(found)

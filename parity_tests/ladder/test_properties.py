@@ -1,8 +1,9 @@
 """Properties that need no reference: each would have caught a mistake that was once published.
 
-Both twins of a pair could share a mistake; the ladder would be silent. These say what an algorithm must do whatever the
-framework. They look at the JAX twin, to which the ladder ties the other. `mutants/test_mistakes.py` tries each on
-planted mistakes.
+Both twins of a pair could share a mistake, which the ladder would not notice. These tests check what an algorithm must
+do in any framework. They check the JAX twin, to which the ladder ties the PyTorch twin. `mutants/test_mistakes.py`
+tries
+each property on planted mistakes.
 """
 
 import dataclasses
@@ -26,19 +27,19 @@ from shared.frameworks.exchange import blank_state, part_names
 
 
 def scene_of(name: str, twin: ModuleType, variant: str = "default") -> tuple[Any, Any, Any, Scene]:
-    """A warm state of the JAX twin, a batch with terminals in it, noise, and the scene they come from."""
+    """A warm state of the JAX twin, a batch with terminals, noise, and the scene that they come from."""
     scene = Scene.create(PAIRS[name], twin, variant, "cornered")
     indices, noise = next(scene.draws())
     return scene.state(), scene.jax_batch(indices), scene.jax_noise(noise), scene
 
 
 def flat(tree: Any) -> np.ndarray:
-    """All numbers of a tree in one row."""
+    """All numbers of a tree in one array."""
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
 def given_to(scene: Scene, batch: Any, noise: Any) -> dict[str, Any]:
-    """What losses are given, by name."""
+    """The inputs of losses, by name."""
     extra = scene.pair.extra_inputs(np.random.default_rng(0), len(batch.actions))
     return given_of(scene.pair, batch, noise) | {name: jnp.asarray(value) for name, value in extra.items()}
 
@@ -51,7 +52,7 @@ def gradient_of(scene: Scene, state: Any, loss: str, given: Mapping[str, Any]) -
 
 
 def rewards_belong_to_their_rows(name: str, twin: ModuleType) -> None:
-    """Handing the batch's rewards to other rows changes the critics' gradient; (B, 1) against (B,) would not notice."""
+    """Assigning the rewards to other rows changes the critics' gradient; with (B, 1) against (B,) it would not."""
     state, batch, noise, scene = scene_of(name, twin)
     rolled = batch._replace(rewards=jnp.roll(batch.rewards, 1))
     loss = scene.pair.facts.rewarded
@@ -60,26 +61,26 @@ def rewards_belong_to_their_rows(name: str, twin: ModuleType) -> None:
 
 
 def terminals_are_masked(name: str, twin: ModuleType) -> None:
-    """What comes after a terminal row does not enter its target; what comes after any other row does."""
+    """The state after a terminal row does not affect its target; the state after any other row does."""
     state, batch, noise, scene = scene_of(name, twin)
-    # A target is of one minibatch, where an update has several.
+    # A target belongs to one minibatch, if an update has several.
     terminals = given_to(scene, batch, noise)["batch"].terminals
     assert 0 < terminals.sum() < len(terminals)
 
     def target(**columns: jax.Array) -> jax.Array:
         given = given_to(scene, batch._replace(**columns), noise)
-        # CQL's returns the next values besides. Of a distribution a row has several quantiles.
+        # CQL also returns the next values. A distribution has several quantiles for each row.
         found = scene.run(type(state).td_target, state, *(given[x] for x in scene.pair.facts.target_inputs))
         return jax.tree.leaves(found)[0].reshape(len(terminals), -1)
 
-    # ReBRAC's batch also holds the next actions.
+    # ReBRAC's batch also contains the next actions.
     for column in [column for column in batch._fields if column.startswith("next_")]:
         changed = (target() != target(**{column: getattr(batch, column) + 0.5})).any(axis=1)
         np.testing.assert_array_equal(changed, terminals == 0.0)
 
 
 def actor_does_more_than_imitate(name: str, twin: ModuleType) -> None:
-    """The policy's gradient points elsewhere than behaviour cloning's."""
+    """The policy's gradient has another direction than behaviour cloning's."""
     state, batch, noise, scene = scene_of(name, twin)
     facts = scene.pair.facts
     state = state.replace(hp=dataclasses.replace(state.hp, **facts.sharp))
@@ -94,9 +95,9 @@ def actor_does_more_than_imitate(name: str, twin: ModuleType) -> None:
 
 
 def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
-    """Each target takes one Polyak step in an update that moves it, and stands still in any other."""
-    # One in which targets stand still in some updates, where there is such a period. CRR then copies them. RLPD's move
-    # with each step of the critics, so that it must make one
+    """Each target takes one Polyak step in an update that moves it, and does not move in any other."""
+    # If there is a target update period, use a variant in which targets do not move in some updates, but not one in
+    # which CRR copies them. RLPD's targets move with each critic step, so an update must make just one
     suited = (
         variant
         for variant, settings in PAIRS[name].variants.items()
@@ -123,7 +124,7 @@ def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
 
 
 def actor_steps_once_in_its_period(name: str, twin: ModuleType) -> None:
-    """Whatever the interval's start and length: in updates 2, 4, 6, ... or 1, 3, 5, ..., and in no other."""
+    """The actor learns in updates 2, 4, 6, ... or 1, 3, 5, ..., regardless of the interval's start and length."""
     _, _, _, scene = scene_of(name, twin)
     period = scene.config.policy_freq
     for start, num_updates in ((0, 1), (1, 1), (0, 5), (1, 4), (3, 8)):
@@ -139,7 +140,7 @@ def actor_steps_once_in_its_period(name: str, twin: ModuleType) -> None:
 
 
 REWARDED = [name for name, pair in PAIRS.items() if pair.facts.rewarded]
-# Each with the pairs that it is about
+# Each property with the pairs that it applies to
 PROPERTIES: dict[Callable[[str, ModuleType], None], list[str]] = {
     rewards_belong_to_their_rows: REWARDED,
     terminals_are_masked: REWARDED,
@@ -155,13 +156,13 @@ BY_NAME = {check.__name__: check for check in PROPERTIES}
     [pytest.param(check, name, id=f"{check.__name__}-{name}") for check, names in PROPERTIES.items() for name in names],
 )
 def test_property_holds(check: Callable[[str, ModuleType], None], name: str) -> None:
-    """In the JAX twin as it stands."""
+    """The unchanged JAX twin has the property."""
     with both_in("float64"):
         check(name, PAIRS[name].jax)
 
 
 def test_a_time_limit_is_no_terminal() -> None:
-    """Of a file's rows, those that end in a true terminal are masked; those that a time limit cuts are left out."""
+    """Rows that end in a true terminal are masked; rows cut by a time limit are left out."""
     rows = cornered_rows(1.0)
     rows["timeouts"] = rows["timeouts"] | (np.arange(len(rows["timeouts"])) % 11 == 10)
     rows["rewards"] = np.arange(len(rows["rewards"]), dtype=float)
@@ -170,7 +171,7 @@ def test_a_time_limit_is_no_terminal() -> None:
         kept = dataset.rewards.astype(int)
         np.testing.assert_array_equal(dataset.terminals, rows["terminals"][kept])
         assert not rows["timeouts"][kept].any()
-        # A model may not learn what came after a terminal, where the file does not say it.
+        # A model may not learn the state after a terminal if the file does not contain it.
         unknown = rows["terminals"].astype(bool) & (PAIRS[name].family is Family.MODEL)
         assert len(kept) == (~(rows["timeouts"] | unknown)[:-1]).sum()
 
@@ -181,7 +182,7 @@ def test_a_time_limit_is_no_terminal() -> None:
 def applied_rates(name: str, part: str, settings: dict[str, Any], steps: int) -> np.ndarray:
     """The learning rate that the JAX twin applies in each of its first updates.
 
-    Under a gradient of 1 everywhere, both of Adam's corrected moments are 1, so that it steps by the rate itself.
+    If the gradient is 1 everywhere, both of Adam's corrected moments are 1, so the step equals the learning rate.
     """
     twin = PAIRS[name].jax
     config = twin.TrainConfig(**PAIRS[name].variants["default"], **settings)
@@ -198,7 +199,7 @@ def applied_rates(name: str, part: str, settings: dict[str, Any], steps: int) ->
 
 
 def test_iqls_policy_rate_follows_a_cosine() -> None:
-    """In full at the first update, half-way at half time, 0 at the end, and up again after it, as PyTorch's."""
+    """Full at the first update, half at half time, 0 at the end, and rising again after it, as in PyTorch."""
     with both_in("float64"):
         rates = applied_rates("iql", "actor", {"max_timesteps": 20}, 31)
     np.testing.assert_allclose(rates, 3e-4 * (1 + np.cos(np.pi * np.arange(31) / 20)) / 2, rtol=1e-6, atol=1e-15)
@@ -207,14 +208,14 @@ def test_iqls_policy_rate_follows_a_cosine() -> None:
 
 
 def test_the_transformers_rate_warms_up_and_stays() -> None:
-    """A tenth of it at the first of ten updates, in full at the tenth and ever after: no decay, and none to zero."""
+    """A tenth at the first of ten updates, full at the tenth and ever after; the rate does not decay."""
     twin = PAIRS["dt"].jax
     config = twin.TrainConfig(**PAIRS["dt"].variants["default"] | {"learning_rate": 1e-2, "warmup_steps": 10})
     with both_in("float64"):
         optimizer, weights = twin.adamw(config), {"weight": jnp.zeros(3)}
         moments, rates = optimizer.init(weights), []
         for _ in range(30):
-            # From 0 on, so that no decay of the weight itself is in the step.
+            # Starting from 0 keeps weight decay out of the step.
             change, moments = optimizer.update({"weight": jnp.ones(3)}, moments, weights)
             rates.append(-float(change["weight"][0]) * (1.0 + 1e-8))
     assert rates[:2] + rates[8:11] + rates[-1:] == pytest.approx([1e-3, 2e-3, 9e-3, 1e-2, 1e-2, 1e-2], rel=1e-6)
@@ -228,14 +229,14 @@ def test_the_transformers_rate_warms_up_and_stays() -> None:
     ],
 )
 def test_other_rates_are_constant(name: str, part: str, rate: float) -> None:
-    """From the first update on."""
+    """They are constant from the first update."""
     with both_in("float64"):
         assert applied_rates(name, part, {}, 5) == pytest.approx([rate] * 5, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["iql", "dt"])
 def test_pytorch_applies_the_same_rates(name: str) -> None:
-    """What the PyTorch twin's optimiser steps with, update by update, past a warm-up's or a cosine's end."""
+    """The PyTorch twin's optimiser steps with these rates, beyond the end of the warm-up or of the cosine."""
     settings = {"iql": {"max_timesteps": 20}, "dt": {"warmup_steps": 10}}[name]
     pair, part = PAIRS[name], {"iql": "actor", "dt": "model"}[name]
     config = pair.torch.TrainConfig(device="cpu", **dict(pair.variants["default"]) | {"batch_size": 4} | settings)
@@ -255,11 +256,11 @@ def test_pytorch_applies_the_same_rates(name: str) -> None:
     np.testing.assert_allclose(rates, [expected[name](step) for step in range(25)], rtol=1e-9, atol=1e-15)
 
 
-# ---- what the ladder cannot see ------------------------------------------------------------------------------------
+# ---- mistakes that the ladder cannot see ---------------------------------------------------------------------------
 
 
 def test_returns_are_what_the_transformer_is_asked_for() -> None:
-    """Handing the batch's returns-to-go to other rows changes the transformer's gradient."""
+    """Assigning the returns-to-go to other rows changes the transformer's gradient."""
     state, batch, noise, scene = scene_of("dt", PAIRS["dt"].jax)
     rolled = batch._replace(returns=jnp.roll(batch.returns, 1, axis=0))
     here, there = (
@@ -269,7 +270,7 @@ def test_returns_are_what_the_transformer_is_asked_for() -> None:
 
 
 def test_masks_drawn_from_a_key_differ_and_keep_the_mean() -> None:
-    """The ladder hands masks in; those of a run come from a key, each from one of its own."""
+    """The ladder passes masks in, but a run draws them from a key, each from its own."""
     iql = PAIRS["iql"].jax
     first, second = iql.dropout_masks(iql.Noise(jax.random.key(0)), iql.TrainConfig(actor_dropout=0.1))
     assert first.shape == second.shape == (256, 256)

@@ -1,4 +1,4 @@
-"""Each side's own `train`, evaluation included, fed the same weights, indices and noise: the same run."""
+"""Each side's own `train`, including evaluation, gives the same run with the same weights, indices and noise."""
 
 import json
 from pathlib import Path
@@ -25,18 +25,18 @@ SETTINGS = {
     "device": "cpu",
     "seed": 1,
 }
-# What depends on the machine's mood.
+# Timings, which depend on the machine
 TIMES = {"updates_per_second", "seconds"}
 
 
 def rows(run: Run) -> list[dict[str, Any]]:
-    """The lines of a run's metrics file, times left out."""
+    """The lines of a run's metrics file, without timings."""
     lines = (run.folder / "metrics.jsonl").read_text().splitlines()
     return [{key: value for key, value in json.loads(line).items() if key not in TIMES} for line in lines]
 
 
 def completed(drawn: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """The draws of a run, all of one structure: what updates went without, which no twin then looks at, is 0."""
+    """The draws of a run, all with one structure: fields that an update does not draw, and does not read, are 0."""
     columns = [[value for value in column if value is not None] for column in zip(*(n for _, n in drawn), strict=True)]
     blank = [torch.zeros_like(column[-1]) if column and torch.is_tensor(column[-1]) else None for column in columns]
     noise = [type(n)(*(b if v is None else v for v, b in zip(n, blank, strict=True))) for _, n in drawn]
@@ -45,7 +45,7 @@ def completed(drawn: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Metrics of every interval, returns and lengths of every episode, scores: 1e-7 apart at most.
+    """The metrics of all intervals and the returns, lengths and scores of all episodes differ by at most 1e-7.
 
     The tolerance is wider than a rung's because MuJoCo's contacts magnify the last bits of an action.
     """
@@ -69,7 +69,7 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return trainer
 
     def hand_over(name: str) -> None:
-        """What the torch twin draws by this function, the JAX twin gets, in the same order."""
+        """The JAX twin gets what the PyTorch twin draws with this function, in the same order."""
         handed, original = [], getattr(pair.torch, name)
 
         def recording(*args: Any) -> Any:
@@ -80,7 +80,7 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(pair.jax, name, lambda *args: handed.pop(0))
 
     def hand_over_explorations() -> None:
-        """Of each step in the environment what the torch twin drew for it; the first is the one after the switch."""
+        """The JAX twin gets the PyTorch twin's draws for each step in the environment, starting after the switch."""
         original, first = pair.torch.draw_exploration, pair.torch.TrainConfig(**settings).switch
 
         def recording(*args: Any) -> Any:
@@ -114,7 +114,7 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
         monkeypatch.setattr(pair.jax, "draw_noise", replayed_draw)
         monkeypatch.setattr(pair.jax, "create_train_state", lambda *args: initial["state"])
-        # The ladder holds what XLA compiles of an interval.
+        # The ladder checks XLA's compiled programs.
         for program in ["train_interval", *(["train_online", "next_action"] if pair.explores else [])]:
             monkeypatch.setattr(pair.jax, program, interpreted_jit(getattr(pair.jax, program)))
         ours = rows(pair.jax.train(pair.jax.TrainConfig(**settings)))
@@ -127,6 +127,6 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_torch_defaults_are_back() -> None:
-    """No test of another precision leaks into this one."""
+    """No test in another precision affects this one."""
     assert torch.get_default_dtype() == torch.float32
     assert jnp.zeros(()).dtype == jnp.float32

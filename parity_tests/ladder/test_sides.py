@@ -1,4 +1,4 @@
-"""The ladder's batches reach both sides of everything that a twin decides: what always goes one way proves nothing."""
+"""The ladder's batches reach both sides of every decision in a twin, because a side that is never taken is untested."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from parity_tests.ladder.sides import Sides, TorchSides, jax_sides, missing
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 
-# What no batch can reach, by a text of the line and the operation, and why
+# Sides that no batch can reach, by a piece of the line and the operation, with the reason
 UNREACHABLE = {
     ("logsumexp(", "abs"): "JAX's function asks for the sign of a sum of exponentials, which are positive",
     ("logsumexp(", "sign"): "likewise",
@@ -53,7 +53,7 @@ UNREACHABLE = {
 
 
 def scenes(pair: Pair) -> Iterator[Scene]:
-    """Every variant on every dataset, computed by programs that nobody has traced before."""
+    """Every variant on every dataset, computed by programs that have not been traced before."""
 
     def engine(function: Callable) -> Callable:
         return interpreted(function)
@@ -64,7 +64,7 @@ def scenes(pair: Pair) -> Iterator[Scene]:
 
 
 def decide(scene: Scene) -> None:
-    """Runs all that decides: outputs, losses without their gradients, and updates."""
+    """Runs everything that decides: outputs, losses without their gradients, and updates."""
     forward(scene)
     state = scene.state()
     ours, given = inputs(scene)
@@ -81,7 +81,7 @@ def decide(scene: Scene) -> None:
 
 
 def unexcused(found: Sides, file: str) -> list[str]:
-    """What no batch did though it could, with the text of its line."""
+    """The sides that no batch took although it could, with the text of the line."""
     lines = Path(file).read_text(encoding="utf-8").splitlines()
     texts = [(what, lines[int(what.split()[1].rstrip(":")) - 1].strip()) for what in missing(found)]
     return [
@@ -95,7 +95,7 @@ def unexcused(found: Sides, file: str) -> list[str]:
     "name", [pytest.param(name, marks=[] if name == "td3_bc" else pytest.mark.thorough) for name in PAIRS]
 )
 def test_both_sides_are_taken(name: str) -> None:
-    """Of every absolute value, clamp, maximum, minimum, choice and rectifier of each twin, in some batch."""
+    """Every absolute value, clamp, maximum, minimum, choice and rectifier takes both sides in some batch."""
     pair = PAIRS[name]
     jax_file, torch_file = str(pair.jax.__file__), str(pair.torch.__file__)
     with both_in("float64"):
@@ -110,7 +110,7 @@ def test_both_sides_are_taken(name: str) -> None:
 
 
 def test_a_side_that_is_never_taken_is_told() -> None:
-    """In either framework, by the line that decides."""
+    """It is reported for both frameworks, with the line that decides."""
     here, x = __file__, np.array([1.0, 2.0])
     with jax_sides(here) as ours, TorchSides(here) as theirs:
         interpreted(lambda x: jnp.abs(x) + jnp.maximum(x, 1.5))(x)

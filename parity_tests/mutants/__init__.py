@@ -1,1 +1,1 @@
-"""Mutants by machine: every small change of a twin's source, and the rung of the ladder that notices it."""
+"""Mechanical mutants: every small change to a twin's source, and the rung of the ladder that notices it."""

@@ -1,7 +1,7 @@
-"""`python -m parity_tests.mutants cql`: tries small changes of both twins; what no test notices needs a reason.
+"""`python -m parity_tests.mutants cql`: tries small changes to both twins; those that no test notices need a reason.
 
-A mutant of a JAX twin climbs the ladder, one of a PyTorch twin meets the second derivation of its updates. The exit
-status is 1 if some survive without a reason in `equivalent.yaml`.
+A mutant of a JAX twin climbs the ladder; a mutant of a PyTorch twin is tested against the second derivation of its
+updates. The exit status is 1 if some mutants survive without a reason in `equivalent.yaml`.
 """
 
 import argparse
@@ -22,15 +22,15 @@ from parity_tests.mutants.trying import climb
 from parity_tests.mutants.twins import SIDES, SURVIVED, mutants_of
 from parity_tests.pairs import PAIRS
 
-# Mutants of one twin in a sample: what a twin needs before its first mutant takes longer than a mutant.
+# Mutants of one twin in a sample: preparing a twin takes longer than trying a mutant.
 TOGETHER = 5
-# Mutants that are tried by a process before another takes its place, as compiled programs fill the memory
+# Mutants per process: it is then replaced by another, because compiled programs fill the memory
 ROUND = 100
 Twin = tuple[str, str]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Tries the mutants, prints what is wrong, and returns the exit status."""
+    """Tries the mutants, prints complaints, and returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m parity_tests.mutants", description=__doc__)
     parser.add_argument("algorithm", nargs="*", help="pairs (default: all)")
     parser.add_argument("--side", choices=[*SIDES, "both"], default="both", help="whose mutants (default: both)")
@@ -60,7 +60,7 @@ def sample(twins: Sequence[Twin], number: int, draw: random.Random) -> dict[Twin
 
 
 def tried(chosen: Mapping[Twin, Sequence[Mutant]]) -> dict[Twin, dict[str, str]]:
-    """The step that notices each mutant, by its name; in as many processes as there are cores."""
+    """The step that notices each mutant, by the mutant's name; uses as many processes as there are cores."""
     jobs = [job for twin, mutants in chosen.items() for job in untried(*twin, mutants)]
     with (
         ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), max_tasks_per_child=1) as processes,
@@ -78,7 +78,7 @@ def tried(chosen: Mapping[Twin, Sequence[Mutant]]) -> dict[Twin, dict[str, str]]
 
 
 def untried(name: str, side: str, mutants: Sequence[Mutant]) -> Iterator[tuple[str, str, list[str]]]:
-    """Jobs for one process each: what is not remembered of a twin's mutants."""
+    """Yields jobs for one process each, with those of a twin's mutants that have not been tried yet."""
     steps = memory.known(name, side)
     new = [mutant.name for mutant in mutants if memory.key(name, side, mutant) not in steps]
     for start in range(0, len(new), ROUND):
@@ -86,7 +86,7 @@ def untried(name: str, side: str, mutants: Sequence[Mutant]) -> Iterator[tuple[s
 
 
 def complaints(name: str, side: str, steps: Mapping[str, str]) -> Iterator[str]:
-    """The mutants that survive without a reason, or have one and do not survive."""
+    """Complains about mutants that survive without a reason, or that have a reason but do not survive."""
     for mutant, step in steps.items():
         if step == SURVIVED and not reason(name, side, mutant):
             yield f"{side}/{name} survived, and nobody says why: {mutant}"

@@ -1,4 +1,4 @@
-"""A mutant of a JAX twin on the ladder: the first rung that notices it."""
+"""Finds the first rung of the ladder that notices a mutant of a JAX twin."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,9 @@ from parity_tests.mutants.reasons import reason
 from parity_tests.mutants.twins import SURVIVED, source_of
 from parity_tests.pairs import PAIRS
 
-# Mutants after which compiled programs are dropped, lest they fill the memory: 40 leave 1.6 GiB and 2800 memory maps
+# The number of mutants after which compiled programs are dropped: 40 leave 1.6 GiB and 2800 memory maps
 ROUND = 200
-# The rungs that a mutant climbs: what is cheap and sees much comes first. Numbers handed over and back are no business
-# of a twin's.
+# The rungs for mutants: those that are cheap and notice much come first. Copying numbers across is not part of a twin.
 ORDER = (
     "forward",
     "loss",
@@ -32,7 +31,7 @@ ORDER = (
     "shipped path",
     "trajectory",
 )
-# The dataset that reaches most
+# The dataset that reaches most branches
 FIRST = "cornered"
 
 
@@ -49,7 +48,7 @@ class Step:
 
 
 def steps(name: str) -> Iterator[Step]:
-    """All that a mutant of a pair has to pass, in double precision."""
+    """All steps that a mutant of a pair has to pass, in double precision."""
     for dataset in (FIRST, *(other for other in DATASETS if other != FIRST)):
         for rung in ORDER:
             for variant in PAIRS[name].variants:
@@ -58,9 +57,9 @@ def steps(name: str) -> Iterator[Step]:
 
 
 def climb(name: str, mutants: Sequence[Mutant], tell: Callable[[Mutant, str], None]) -> None:
-    """Has each mutant of a pair's JAX twin climb, and tells the step that notices it; empty: it survives.
+    """Lets each mutant of a pair's JAX twin climb, and reports the step that notices it; empty if it survives.
 
-    If somebody has written why a mutant computes the same, it climbs a few steps alone.
+    A mutant with a written reason why it computes the same climbs only a few steps.
     """
     for i, mutant in enumerate(mutants, start=1):
         tell(mutant, noticed(name, mutant, shortly=bool(reason(name, "jax", mutant.name))))
@@ -69,14 +68,14 @@ def climb(name: str, mutants: Sequence[Mutant], tell: Callable[[Mutant, str], No
 
 
 def noticed(name: str, mutant: Mutant, shortly: bool = False) -> str:
-    """The step that notices the mutant; empty: it survives.
+    """The step that notices the mutant; empty if it survives.
 
-    Steps that never come by its line are left out.
+    Steps that never run its line are left out.
 
     Args:
-        name: The pair's.
-        mutant: Of its JAX twin.
-        shortly: Under the default settings and on the made-up rows alone.
+        name: The pair's name.
+        mutant: A mutant of its JAX twin.
+        shortly: Whether to use only the default settings and the made-up rows.
     """
     with both_in("float64"):
         if (twin := _twin_with(name, mutant)) is None:
@@ -90,7 +89,7 @@ def noticed(name: str, mutant: Mutant, shortly: bool = False) -> str:
 
 
 def _twin_with(name: str, mutant: Mutant) -> ModuleType | None:
-    """The twin with the mutant in it; None: it cannot be imported."""
+    """The twin with the mutant; None if it cannot be imported."""
     try:
         return planted(f"a mutant of {name}", mutant.applied(source_of(name)))
     except Exception:
@@ -98,7 +97,7 @@ def _twin_with(name: str, mutant: Mutant) -> ModuleType | None:
 
 
 def _failed(name: str, twin: ModuleType, step: Step) -> str:
-    """The step, if the twin fails it, and whether because it does not come to an end."""
+    """The step if the twin fails it, with a note if it does not terminate; otherwise empty."""
     limit = tolerance(PAIRS[name], step.rung, "float64")
     try:
         with limited(PATIENCE):
@@ -118,7 +117,7 @@ def errors_of(name: str, twin: ModuleType, step: Step) -> Errors:
 
 @cache
 def passed(name: str, step: Step) -> frozenset[int]:
-    """The lines of the twin that a step comes by."""
+    """The lines of the twin that a step runs."""
     twin = planted(f"the twin {name}", source_of(name))
     with lines_of(twin.__name__) as lines:
         errors_of(name, twin, step)

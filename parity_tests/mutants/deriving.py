@@ -1,7 +1,7 @@
-"""A mutant of a PyTorch twin against the second derivation of its updates: the first reference test that fails.
+"""Finds the first reference test that notices a mutant of a PyTorch twin.
 
-pytest collects the tests of a derivation once, with their parameters and fixtures. Then it runs them with one mutant
-after the other in the twin's place.
+pytest collects the tests of a second derivation once, with their parameters and fixtures. Then it runs them with one
+mutant after another in the twin's place.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from parity_tests.pairs import PAIRS
 from parity_tests.reference import conftest as of_the_derivations
 
 FOLDER = Path(of_the_derivations.__file__).parent
-# Pairs whose derivations stand in one file
+# Pairs whose derivations share one file
 TOGETHER = {
     "sac_n": "ensembles",
     "edac": "ensembles",
@@ -34,18 +34,18 @@ TOGETHER = {
     "online/ddpg": "deterministic",
     "online/td3": "deterministic",
 }
-# Tests that plant mistakes of their own say so in their names.
+# Tests that plant mistakes themselves say so in their names.
 OPTIONS = ("--noconftest", "-m", "", "-k", "not caught", "-s", "-o", "tmp_path_retention_policy=none")
 WITHOUT = ("cacheprovider", "terminal", "warnings", "logging", "timeout", "xdist", "benchmark", "junitxml")
 
 
 def climb(name: str, mutants: Sequence[Mutant], tell: Callable[[Mutant, str], None]) -> None:
-    """Runs each mutant of a pair's PyTorch twin, and tells the test that notices it; empty: it survives.
+    """Runs each mutant of a pair's PyTorch twin, and reports the test that notices it; empty if it survives.
 
     pytest collects the derivation's tests, and a plugin runs them.
     """
     options = [str(derivation_of(name)), *OPTIONS, *(f"-pno:{plugin}" for plugin in WITHOUT)]
-    # Another pytest's end removes folders that none keeps from where they stand by default.
+    # In the default place, the end of another pytest process could remove this one's folders.
     with tempfile.TemporaryDirectory() as folder:
         options.append(f"--basetemp={folder}/tests")
         code = pytest.main(options, plugins=[of_the_pairs, of_the_derivations, _Derivation(name, mutants, tell)])
@@ -62,23 +62,23 @@ class _Derivation:
 
     def __init__(self, name: str, mutants: Sequence[Mutant], tell: Callable[[Mutant, str], None]) -> None:
         self.name, self.mutants, self.tell = name, mutants, tell
-        # What a test ended with, and the lines of the twin that each test comes by
+        # The error of the last test, and the lines of the twin that each test runs
         self.error: BaseException | None = None
         self.passed: dict[pytest.Item, frozenset[int]] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """In place of pytest's own loop."""
+        """Replaces pytest's own loop."""
         self.passed = self.measured(session.items)
         for mutant in self.mutants:
             self.tell(mutant, self.noticed(mutant, session.items))
-        # A test that fails whatever the twin notices nothing.
+        # A test that fails with any twin notices nothing.
         for item in session.items:
             self.passes(item, session.items, PAIRS[self.name].torch)
         return True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo) -> pytest.TestReport:
-        """Keeps the error, be it of the test, of what it needs or of what comes after it; nothing is formatted."""
+        """Keeps the error of the test, its setup or its teardown, without formatting it."""
         assert call.when != "collect"
         if call.excinfo is None:
             return pytest.TestReport(item.nodeid, item.location, {}, "passed", None, call.when)
@@ -86,7 +86,7 @@ class _Derivation:
         return pytest.TestReport(item.nodeid, item.location, {}, "failed", None, call.when)
 
     def measured(self, items: Sequence[pytest.Item]) -> dict[pytest.Item, frozenset[int]]:
-        """The lines of the twin that each test comes by; those that come by none are left out, the fastest is first."""
+        """The lines of the twin that each test runs, fastest test first; tests that run none are left out."""
         seconds, passed = {}, {}
         twin = planted(f"the twin {self.name}", source_of(self.name, "torch"))
         for item in items:
@@ -97,12 +97,12 @@ class _Derivation:
         return {item: passed[item] for item in sorted(items, key=lambda item: seconds[item]) if passed[item]}
 
     def passes(self, item: pytest.Item, items: Sequence[pytest.Item], twin: ModuleType) -> None:
-        """Asserts that a test passes with the right twin."""
+        """Asserts that a test passes with the correct twin."""
         self.run(item, items, twin)
         assert self.error is None, f"{item.name}: {self.error}"
 
     def noticed(self, mutant: Mutant, items: Sequence[pytest.Item]) -> str:
-        """The first test that notices the mutant, the fastest first; those that never come by its line are left out."""
+        """The first test that notices the mutant, fastest first; tests that never run its line are left out."""
         try:
             twin = planted(f"a mutant of {self.name}", mutant.applied(source_of(self.name, "torch")))
         except Exception:
@@ -114,9 +114,9 @@ class _Derivation:
         return SURVIVED
 
     def run(self, item: pytest.Item, items: Sequence[pytest.Item], twin: ModuleType) -> None:
-        """Runs a test with this twin; what it prints is dropped."""
+        """Runs a test with this twin, without its output."""
         self.error = None
-        # Fixtures of the file are kept, for another test of it.
+        # The file's fixtures are kept for its next test.
         following = next((other for other in items if other is not item), None)
         with _in_place_of(PAIRS[self.name].torch, twin, item), contextlib.redirect_stdout(io.StringIO()):
             try:
@@ -128,7 +128,7 @@ class _Derivation:
 
 @contextmanager
 def _in_place_of(right: ModuleType, twin: ModuleType, item: pytest.Item) -> Iterator[None]:
-    """What is imported under the right twin's name, and what the test's file has imported already."""
+    """Replaces the correct twin, both for later imports and in the test's file."""
     assert isinstance(item, pytest.Function)
     file: dict[str, Any] = vars(sys.modules[item.module.__name__])
     package, _, last = right.__name__.rpartition(".")

@@ -1,7 +1,7 @@
-"""What has been tried, in a folder that git ignores: one line for each mutant, with the step that noticed it.
+"""Remembers the mutants that have been tried, in a folder that git ignores: one line each, with the noticing step.
 
-A line holds for the mutant's function and the tests as they were. After a change of either, its mutants are tried anew.
-A change elsewhere in the twin is not seen; without the folder everything is tried.
+A line is valid for one version of the mutant's function and the tests. After a change of either, its mutants are tried
+again. A change elsewhere in the twin is not noticed; without the folder everything is tried.
 """
 
 import ast
@@ -21,7 +21,7 @@ FOLDER = ROOT / ".mutants"
 
 
 def known(name: str, side: str) -> dict[str, str]:
-    """The steps that noticed mutants of a twin, by the mutants' keys."""
+    """The steps that noticed a twin's mutants, by the mutants' keys."""
     path = _path(name, side)
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return dict(line.split(" ", 1) for line in lines)
@@ -36,7 +36,7 @@ def keep(name: str, side: str, mutant: Mutant, step: str) -> None:
 
 
 def key(name: str, side: str, mutant: Mutant) -> str:
-    """What a mutant is remembered by."""
+    """The key under which a mutant is remembered."""
     parts = [_tests(name, side), _text(source_of(name, side), mutant.function), mutant.name]
     return sha256("\0".join(parts).encode()).hexdigest()[:20]
 
@@ -47,7 +47,7 @@ def _path(name: str, side: str) -> Path:
 
 @cache
 def _text(source: str, function: str) -> str:
-    """A function's text, whatever its layout, its comments and the names of its local variables."""
+    """A function's text, independent of its layout, its comments and the names of its local variables."""
     node: ast.AST = ast.parse(source)
     for part in filter(None, function.split(".")):
         node = next(child for child in ast.walk(node) if getattr(child, "name", "") == part)
@@ -59,7 +59,7 @@ def _text(source: str, function: str) -> str:
 
 @cache
 def _tests(name: str, side: str) -> str:
-    """The tests that a twin's mutants meet."""
+    """The text of the tests that a twin's mutants are tried with."""
     room, adapter = ROOT / "parity_tests", f"pairs/{name.replace('/', '_')}.py"
     shared = [*room.glob("*.py"), *room.glob("engine/*.py"), room / adapter]
     if side == "jax":

@@ -1,6 +1,6 @@
-"""The small changes: operator by operator, constant by constant, argument by argument, out of the syntax tree.
+"""Makes mutants from the syntax tree: operator by operator, constant by constant, argument by argument.
 
-A mutant is a text edit of one expression or statement, so that the rest of the file stays as it is.
+A mutant is a text edit of one expression or statement, so that the rest of the file stays the same.
 """
 
 import ast
@@ -27,7 +27,7 @@ from parity_tests.mutants.syntax import (
     targets,
 )
 
-# What the ladder is not about: settings and their defaults, which `test_config.py` compares, the run itself, and files
+# Names that the ladder does not cover: settings and defaults, which `test_config.py` compares, the run, and files
 OUTSIDE = {
     *("Hyperparameters", "TrainConfig", "train", "train_on_dataset", "train_in_environment"),
     *("save", "load", "load_policy", "load_dynamics", "parts", "D3RLPY_NAMES"),
@@ -44,14 +44,14 @@ COMPARISONS: dict[type, tuple[str, ...]] = {
     ast.Lt: ("<=", ">"), ast.LtE: ("<", ">="), ast.Gt: (">=", "<"), ast.GtE: (">", "<="),
     ast.Eq: ("!=",), ast.NotEq: ("==",), ast.Is: ("is not",), ast.IsNot: ("is",),
 }  # fmt: skip
-# Calls that may be forgotten: their first argument, or the object that they are a method of, stands in for them.
+# Calls that may be forgotten: their first argument, or the object whose method they are, replaces them.
 DROPPED = {
     "stop_gradient", "detach", "clip", "clamp", "tanh", "exp", "expm1", "log", "log1p", "abs", "square", "sqrt",
     "softplus", "relu", "gelu", "erf", "minimum", "maximum", "mean", "sum", "squeeze", "astype", "dropped", "norm",
     "smallest", "softmax", "sigmoid", "reciprocal", "fold_in", "copy", "flip", "clip_norm", "alikeness", "cumsum",
     "unsqueeze", "item", "requires_grad_", "deepcopy",
 }  # fmt: skip
-# Functions that are taken for each other; a method by its name, a function by that in JAX's or PyTorch's module
+# Functions that are mistaken for each other; a method by its name, a function by its name in JAX's or PyTorch's module
 MISTAKEN = {
     "minimum": "maximum", "maximum": "minimum", "min": "max", "max": "min", "mean": "sum", "sum": "mean",
     "argmin": "argmax", "argmax": "argmin", "exp": "expm1", "expm1": "exp", "log": "log1p", "log1p": "log",
@@ -59,14 +59,14 @@ MISTAKEN = {
     "zeros_like": "ones_like", "ones_like": "zeros_like", "ones": "zeros", "triu": "tril",
 }  # fmt: skip
 RELATED = (("next_observations", "observations"), ("next_actions", "actions"), ("rewards", "terminals"))
-# Calls whose arguments are of kinds too different to be exchanged
+# Calls whose arguments are too different to be exchanged
 UNLIKE = {
     "map", "create", "getattr", "setattr", "narrow", "scan", "split", "fold_in", "randint", "normal", "uniform",
     "partial", "vmap", "clip", "clamp", "einsum", "range", "param", "scan_updates", "randn", "full",
 }  # fmt: skip
-# What changes the speed alone
+# Keywords that affect only the speed
 SPEED = {"unroll"}
-# Within which PyTorch keeps no graph, and what it does as a rule
+# The context in which PyTorch builds no graph, and its opposite
 NO_GRAPH, GRAPH = "torch.no_grad()", "torch.enable_grad()"
 
 
@@ -75,14 +75,14 @@ class Mutant:
     """One small change.
 
     Attributes:
-        function: Where it stands: `TD3_BC.critic_loss`.
+        function: The function that contains it, such as `TD3_BC.critic_loss`.
         line: The number of the first line that it changes.
-        lines: The first and the last line of the statement around it; None: what is run when the file is imported.
-        start: Where the changed text begins in the source.
+        lines: The first and last line of the enclosing statement; None if it runs when the file is imported.
+        start: The position of the changed text in the source.
         old: That text.
-        new: What stands there instead.
-        name: What it is known by, however the file is laid out and its local variables are called:
-            `BC.update: v1 + 1 -> v1 - 1 | v2 = v1 + 1`. Behind the bar stands the statement around the change.
+        new: Its replacement.
+        name: Identifies it regardless of the file's layout and the names of its local variables:
+            `BC.update: v1 + 1 -> v1 - 1 | v2 = v1 + 1`. The enclosing statement follows the bar.
     """
 
     function: str
@@ -94,19 +94,19 @@ class Mutant:
     name: str
 
     def is_passed(self, lines: Collection[int]) -> bool:
-        """Whether what comes by these lines comes by its own."""
+        """Whether a test that runs these lines runs the mutant's statement."""
         if self.lines is None:
             return bool(lines)
         first, last = self.lines
         return any(first <= line <= last for line in lines)
 
     def applied(self, source: str) -> str:
-        """The source with the change in it."""
+        """The source with the change applied."""
         return source[: self.start] + self.new + source[self.start + len(self.old) :]
 
 
 def mutants(source: str, framework: str = "jnp") -> list[Mutant]:
-    """All mutants of a twin's source, in the order of their lines; `framework` is where functions are found by name."""
+    """All mutants of a twin's source, in the order of their lines; `framework` is the module to take functions from."""
     found: dict[tuple[int, str, str], Mutant] = {}
     for mutant in _Finder(Source(source), framework).all():
         if mutant.new == mutant.old:
@@ -116,7 +116,7 @@ def mutants(source: str, framework: str = "jnp") -> list[Mutant]:
 
 
 def _numbered(found: Sequence[Mutant]) -> Iterator[Mutant]:
-    """Mutants of the same name in the order of their places: the second one's name ends in `#2`."""
+    """Numbers mutants with the same name in the order of their places: the second one's name ends in `#2`."""
     seen: Counter[str] = Counter()
     for mutant in found:
         seen[mutant.name] += 1
@@ -125,23 +125,23 @@ def _numbered(found: Sequence[Mutant]) -> Iterator[Mutant]:
 
 
 class _Finder:
-    """Walks the tree of a source and changes each expression and statement in every way that there is."""
+    """Walks the tree of a source and makes every possible change to each expression and statement."""
 
     def __init__(self, source: Source, framework: str) -> None:
         self.source, self.framework = source, framework
         self.text, self.words = source.text, source.words()
-        # Where the walk is: in which function, which names it sets, after which line its `state` is a new one
+        # The current function, the names that it sets, and the line after which its `state` is a new one
         self.function = ""
         self.names: set[str] = set()
         self.local: set[str] = set()
         self.changed = math.inf
-        # The statement's lines and its text; the call that is its value
+        # The lines and the text of the current statement, and the call that is its value
         self.statement = (0, 0)
         self.context = ""
         self.value: ast.AST | None = None
 
     def all(self) -> Iterator[Mutant]:
-        """Every mutant, some of them twice."""
+        """Yields every mutant, some of them twice."""
         for statement in self.source.tree.body:
             if isinstance(statement, ast.FunctionDef | ast.ClassDef):
                 if statement.name not in OUTSIDE:
@@ -152,13 +152,13 @@ class _Finder:
                 yield from (replace(mutant, lines=None) for mutant in self.within(statement.value))
 
     def definition(self, node: ast.FunctionDef | ast.ClassDef) -> Iterator[Mutant]:
-        """Of a function or class: all but decorators, annotations, docstrings and assertions."""
+        """Mutants of a function or class, without decorators, annotations, docstrings and assertions."""
         outer, self.function = self.function, f"{self.function}.{node.name}".lstrip(".")
         names, self.names = self.names, self.names | bound_names(node)
         local = self.local
         self.changed = second_binding(node, "state") if "self" in self.names else math.inf
         if isinstance(node, ast.FunctionDef):
-            # `self` is called so everywhere.
+            # The name `self` is the same everywhere.
             self.local = local | bound_names(node) - {"self"}
             self.statement = (node.body[0].lineno, line_range(node)[1])
             yield from self.with_graphs(node.decorator_list)
@@ -170,7 +170,7 @@ class _Finder:
         self.function, self.names, self.local = outer, names, local
 
     def block(self, body: Sequence[ast.stmt], bound: set[str]) -> Iterator[Mutant]:
-        """Of the statements of a function, a class or a branch; `bound` are the names that have a value before it."""
+        """Mutants of the statements of a function, class or branch; `bound` contains the names that are already set."""
         for statement in body:
             if isinstance(statement, ast.FunctionDef | ast.ClassDef):
                 if statement.name not in OUTSIDE:
@@ -199,14 +199,14 @@ class _Finder:
             bound |= set(targets(statement))
 
     def with_graphs(self, contexts: Sequence[ast.expr]) -> Iterator[Mutant]:
-        """Of a function's decorators or a block's contexts: what keeps no graph keeps one."""
+        """Makes a decorator or a context that disables PyTorch's graph enable it instead."""
         for context in contexts:
             if self.text(context) == NO_GRAPH:
                 self.context = NO_GRAPH
                 yield self.edit(context, GRAPH)
 
     def within(self, root: ast.AST) -> Iterator[Mutant]:
-        """Of an expression and all that it is made of."""
+        """Mutants of an expression and of all its parts."""
         kinds: dict[type, Callable[[Any], Iterator[Mutant]]] = {
             ast.BinOp: self.arithmetic, ast.UnaryOp: self.unary, ast.Compare: self.comparison, ast.Call: self.call,
             ast.Constant: self.constant, ast.Attribute: self.attribute, ast.Name: self.variable, ast.BoolOp: self.logic,
@@ -229,9 +229,9 @@ class _Finder:
             self.context = context
 
     def enter(self, statement: ast.expr | ast.stmt) -> None:
-        """Steps into a statement, or into what a branch or a loop asks.
+        """Enters a statement, or the condition of a branch or the iterable of a loop.
 
-        Of a statement whose value is a call with keywords, a change within one of them is known by that one.
+        If the statement's value is a call with several keywords, a change in one of them is identified by that keyword.
         """
         self.statement = line_range(statement)
         self.context = "" if isinstance(statement, ast.With) else marked(statement, self.local)
@@ -239,7 +239,7 @@ class _Finder:
         self.value = value if isinstance(value, ast.Call) and len(value.keywords) > 1 else None
 
     def edit(self, node: ast.expr | ast.stmt, new: str) -> Mutant:
-        """The mutant in which other text stands in the node's place."""
+        """The mutant with other text in place of a node's."""
         old, start = self.source.text(node), self.source.start(node)
         other = ast.Pass() if new == "pass" else ast.parse(f"({new}\n)", mode="eval")
         change = [f"{marked(node, self.local)} -> {marked(other, self.local)}"]
@@ -249,7 +249,7 @@ class _Finder:
     # ---- expressions
 
     def arithmetic(self, node: ast.BinOp) -> Iterator[Mutant]:
-        """Another operator, operands the other way round, an operand forgotten."""
+        """Uses another operator, swaps the operands, or forgets an operand."""
         left, right, kind = self.parted(node.left), self.parted(node.right), type(node.op)
         if kind not in SIGNS:
             return
@@ -262,12 +262,12 @@ class _Finder:
             yield self.edit(node, f"({right} {SIGNS[kind]} {left})")
 
     def parted(self, node: ast.expr) -> str:
-        """An operand's source, in parentheses where it is an operation of its own."""
+        """An operand's source, in parentheses if it is itself an operation."""
         text = self.text(node)
         return f"({text})" if isinstance(node, ast.BinOp | ast.IfExp | ast.Compare | ast.UnaryOp) else text
 
     def unary(self, node: ast.UnaryOp) -> Iterator[Mutant]:
-        """A sign or a negation forgotten; of a negative number, as of any constant."""
+        """Forgets a sign or a negation; a negative number changes like any constant."""
         if not isinstance(node.operand, ast.Constant):
             yield self.edit(node, self.text(node.operand))
         elif isinstance(value := ast.literal_eval(node), int):
@@ -278,22 +278,22 @@ class _Finder:
             yield self.edit(node, str(-value))
 
     def comparison(self, node: ast.Compare) -> Iterator[Mutant]:
-        """Another comparison."""
+        """Uses another comparison."""
         for sign in COMPARISONS.get(type(node.ops[0]), ()) if len(node.ops) == 1 else ():
             yield self.edit(node, f"{self.text(node.left)} {sign} {self.text(node.comparators[0])}")
 
     def logic(self, node: ast.BoolOp) -> Iterator[Mutant]:
-        """`and` for `or`."""
+        """Exchanges `and` and `or`."""
         word = " or " if isinstance(node.op, ast.And) else " and "
         yield self.edit(node, f"({word.join(map(self.text, node.values))})")
 
     def choice(self, node: ast.IfExp) -> Iterator[Mutant]:
-        """Always the one, always the other."""
+        """Always takes the first branch, or always the second."""
         yield self.edit(node, self.text(node.body))
         yield self.edit(node, self.text(node.orelse))
 
     def constant(self, node: ast.Constant) -> Iterator[Mutant]:
-        """A flag turned over, a whole number off by one, any other by a tenth."""
+        """Inverts a flag, changes an integer by one, and any other number by a tenth."""
         value = node.value
         if isinstance(value, bool):
             yield self.edit(node, str(not value))
@@ -304,27 +304,27 @@ class _Finder:
             yield self.edit(node, f"{1.1 * value:.12g}" if value else "0.1")
 
     def axis(self, node: ast.expr) -> Iterator[Mutant]:
-        """Another axis."""
+        """Uses another axis."""
         others = {"-1": (0, -2), "-2": (-1, 0), "0": (-1, 1), "1": (0, -1), "2": (0, 1)}
         for other in others.get(self.text(node), ()):
             yield self.edit(node, str(other))
 
     def elements(self, node: ast.List | ast.Tuple) -> Iterator[Mutant]:
-        """A list's element forgotten."""
+        """Forgets an element of a list."""
         if isinstance(node, ast.List) and len(node.elts) > 1 and isinstance(node.ctx, ast.Load):
             texts = [self.text(element) for element in node.elts]
             for i in range(len(texts)):
                 yield self.edit(node, f"[{', '.join(texts[:i] + texts[i + 1 :])}]")
 
     def entries(self, node: ast.Dict) -> Iterator[Mutant]:
-        """Two neighbours' values exchanged."""
+        """Exchanges the values of two neighbours."""
         for first, second in pairwise(node.values):
             yield self.edit(first, self.text(second))
 
     # ---- calls
 
     def call(self, node: ast.Call) -> Iterator[Mutant]:
-        """A call forgotten, another function, arguments exchanged, a keyword forgotten."""
+        """Forgets a call or a keyword, calls another function, or exchanges arguments."""
         name = name_of(node.func)
         if name in DROPPED:
             yield from self.forgotten(node)
@@ -336,12 +336,12 @@ class _Finder:
         if name == "Sequential":
             yield from self.without_a_layer(node)
         if isinstance(node.func, ast.Attribute) and re.search("[^_]_$", name) and not is_module(node.func.value):
-            # What happens in place happens to a copy.
+            # An in-place operation is applied to a copy instead.
             yield self.edit(node.func, f"{self.text(node.func.value)}.{name.rstrip('_')}")
         yield from self.arguments(node)
 
     def forgotten(self, node: ast.Call) -> Iterator[Mutant]:
-        """What the call is given, in its place."""
+        """Replaces the call by its argument."""
         for argument in node.args if name_of(node.func) in ("minimum", "maximum") else node.args[:1]:
             if not isinstance(argument, ast.Starred):
                 yield self.edit(node, f"({self.text(argument)})")
@@ -349,20 +349,20 @@ class _Finder:
             yield self.edit(node, self.text(node.func.value))
 
     def without_a_layer(self, node: ast.Call) -> Iterator[Mutant]:
-        """A layer left out of those that follow each other."""
+        """Leaves out one of a sequence of layers."""
         layers = [self.text(layer) for layer in node.args]
         for i in range(len(layers) if len(layers) > 1 else 0):
             yield self.edit(node, f"{self.text(node.func)}({', '.join(layers[:i] + layers[i + 1 :])})")
 
     def mistaken(self, node: ast.Call, other: str) -> Iterator[Mutant]:
-        """Another function with the same arguments."""
+        """Calls another function with the same arguments."""
         if isinstance(node.func, ast.Attribute) and not is_module(node.func.value):
             yield self.edit(node.func, f"{self.text(node.func.value)}.{other}")
         else:
             yield self.edit(node.func, f"{self.framework}.{other}")
 
     def arguments(self, node: ast.Call) -> Iterator[Mutant]:
-        """Neighbours exchanged, be they given by place or by keyword; a keyword forgotten."""
+        """Exchanges neighbouring arguments, positional or keyword, or forgets a keyword."""
         name = name_of(node.func)
         for first, second in pairwise(node.args) if name not in UNLIKE else ():
             if not {type(first), type(second)} & {ast.Starred, ast.Lambda, ast.Constant}:
@@ -371,12 +371,12 @@ class _Finder:
         for a, b in pairwise(named):
             yield self.exchanged(node, a.value, b.value)
         for keyword in named:
-            # A class of the file has no defaults.
+            # A class defined in the file has no defaults.
             if not name[:1].isupper():
                 yield self.without(node, keyword)
 
     def exchanged(self, node: ast.Call, first: ast.expr, second: ast.expr) -> Mutant:
-        """The call with two of its arguments in each other's place."""
+        """The call with two of its arguments exchanged."""
         whole, base = self.text(node), self.source.start(node)
         a, b = (self.source.start(argument) - base for argument in (first, second))
         one, two = self.text(first), self.text(second)
@@ -391,13 +391,13 @@ class _Finder:
     # ---- names
 
     def attribute(self, node: ast.Attribute) -> Iterator[Mutant]:
-        """A field's sibling."""
+        """Uses a related field."""
         if not is_module(node.value):
             for other in self.words & set(_siblings(node.attr)):
                 yield self.edit(node, f"{self.text(node.value)}.{other}")
 
     def variable(self, node: ast.Name) -> Iterator[Mutant]:
-        """A variable's sibling; the state as an update found it for the one that it has changed."""
+        """Uses a related variable, or the state before an update for the changed one."""
         for other in self.names & set(_siblings(node.id)):
             yield self.edit(node, other)
         if node.id == "state" and node.lineno > self.changed:
@@ -405,7 +405,7 @@ class _Finder:
 
 
 def _siblings(name: str) -> Iterator[str]:
-    """Names of equal shape that this one may be taken for; those that do not exist end with an exception."""
+    """Names with the same shape that this one may be mistaken for; those that do not exist raise an exception."""
     for pair in RELATED:
         if name in pair:
             yield pair[1 - pair.index(name)]

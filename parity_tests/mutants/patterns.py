@@ -1,7 +1,8 @@
 """A change that is anchored in a function's syntax, not in its text.
 
-A pattern is an expression or statements. In it, a name that begins with an underscore stands for any expression, the
-same one wherever it stands. So a variable may be renamed and a line broken otherwise; `_` alone stands for anything.
+A pattern is an expression or a few statements. In it, a name that begins with an underscore stands for any expression,
+which must be the same wherever the name occurs. Therefore variables may be renamed and lines broken differently. A
+single `_` stands for anything.
 """
 
 import ast
@@ -13,20 +14,20 @@ from typing import Any
 
 from parity_tests.mutants.syntax import Source
 
-# Of a node, what says nothing of what it computes
+# Fields of a node that do not affect what it computes
 MUTE = {"ctx", "kind", "type_comment", "type_params"}
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Other text in the place of a node's.
+    """Replaces the text of a node.
 
     Attributes:
         line: The number of the first line that it changes.
-        start: Where the text begins in the source.
+        start: The position of the text in the source.
         old: That text.
-        new: What stands there instead.
-        within: Whether it is a part of a statement, and no statement itself.
+        new: Its replacement.
+        within: Whether it is an expression within a statement.
     """
 
     line: int
@@ -36,22 +37,22 @@ class Edit:
     within: bool
 
     def applied(self, source: str) -> str:
-        """The source with the change in it; what gets shorter is padded, so that later lines keep their numbers."""
+        """The source with the change applied; shorter text is padded, so that later lines keep their numbers."""
         padded = self.new + "\n" * (self.old.count("\n") - self.new.count("\n"))
         return source[: self.start] + (f"({padded})" if self.within else padded) + source[self.start + len(self.old) :]
 
 
 def edit(text: str, function: str, pattern: str, replacement: str) -> Edit:
-    """What replaces a pattern in a source.
+    """Finds a pattern in a source and makes the edit that replaces it.
 
     Args:
         text: The source.
-        function: Where to look, as `TD3_BC.critic_loss`; empty: everywhere.
-        pattern: What stands there exactly once.
-        replacement: What a tired person might have written instead; empty: nothing, in place of statements.
+        function: The function to search, such as `TD3_BC.critic_loss`; empty for the whole source.
+        pattern: Must occur exactly once.
+        replacement: The mistake that a tired person might make; empty to delete statements.
 
     Raises:
-        ValueError: There is no such function, the pattern is not there once, or the replacement has an unknown name.
+        ValueError: There is no such function, the pattern does not occur once, or the replacement has an unknown name.
     """
     source, wanted, instead = Source(text), _parsed(pattern), _parsed(replacement)
     within = isinstance(wanted[0], ast.expr)
@@ -72,7 +73,7 @@ def edit(text: str, function: str, pattern: str, replacement: str) -> Edit:
 
 
 def _parsed(text: str) -> list[Any]:
-    """Statements; or one expression, where it is no more."""
+    """Parses statements, or a single expression."""
     body: list[Any] = ast.parse(textwrap.dedent(text)).body
     return [body[0].value] if len(body) == 1 and isinstance(body[0], ast.Expr) else body
 
@@ -87,7 +88,7 @@ def _definition(root: ast.AST, name: str) -> ast.AST:
 
 
 def _places(root: ast.AST, length: int, within: bool) -> Iterator[Sequence[Any]]:
-    """All expressions of a function, or all runs of so many statements."""
+    """All expressions of a function, or all runs of this many statements."""
     for node in ast.walk(root):
         if within and isinstance(node, ast.expr):
             yield [node]
@@ -97,7 +98,7 @@ def _places(root: ast.AST, length: int, within: bool) -> Iterator[Sequence[Any]]
 
 
 def _alike(pattern: Any, node: Any, bound: dict[str, Any]) -> bool:
-    """Whether a node is what the pattern says; what its names stand for is written into `bound`."""
+    """Whether a node matches the pattern; the expressions that its names stand for are stored in `bound`."""
     if isinstance(pattern, ast.Name) and pattern.id.startswith("_") and isinstance(node, ast.expr):
         return pattern.id == "_" or ast.unparse(bound.setdefault(pattern.id, node)) == ast.unparse(node)
     if isinstance(pattern, ast.AST):
@@ -111,13 +112,13 @@ def _alike(pattern: Any, node: Any, bound: dict[str, Any]) -> bool:
 
 
 class _Filled(ast.NodeTransformer):
-    """Puts what names stand for in their places."""
+    """Replaces names by the expressions that they stand for."""
 
     def __init__(self, bound: dict[str, Any]) -> None:
         self.bound = bound
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """A name that begins with an underscore."""
+        """Replaces a name that begins with an underscore."""
         if not node.id.startswith("_") or node.id == "_":
             return node
         if node.id not in self.bound:

@@ -1,8 +1,8 @@
-"""Mistakes that somebody thought of, by kind, and which rung of the ladder must catch each.
+"""Mistakes made up by people, by kind, with the rung of the ladder that must catch each.
 
-`operators.py` makes thousands of mutants of every twin, each of them one small change. Here are kinds that it does not
-make: steps in another order, one key used twice, an object taken for another. Each kind stands in a few pairs that
-differ, so a new pair needs none of its own. `patterns.py` says how they are written.
+`operators.py` makes thousands of mutants of every twin, each of them one small change. This file contains kinds of
+mistakes that it does not make: steps in another order, a key used twice, an object taken for another. Each kind is
+planted in a few different pairs, so that a new pair needs none of its own. `patterns.py` describes the syntax.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ class Mistake:
 
     Attributes:
         pair: The pair's name.
-        name: What went wrong, in a few words.
+        name: The mistake in a few words.
         rung: A rung that fails, and passes without the mistake.
-        function: Where in the twin it is, as `TD3_BC.critic_loss`; empty: outside of functions too.
-        pattern: What stands there, with names of variables left open.
-        replacement: What a tired person might have written instead.
-        variant: The settings under which it shows.
+        function: The function to change, such as `TD3_BC.critic_loss`; empty for the whole twin.
+        pattern: The current code, with the names of variables left open.
+        replacement: The code that a tired person might have written instead.
+        variant: The variant of settings under which it shows.
         breaks: The check without a reference that must catch it too (`test_properties.py`).
     """
 
@@ -41,10 +41,10 @@ class Mistake:
 
 @cache
 def edit_of(mistake: Mistake) -> Edit:
-    """Which text of the twin it changes.
+    """The edit that plants a mistake in the twin.
 
     Raises:
-        ValueError: The twin has not got the pattern exactly once.
+        ValueError: The twin does not contain the pattern exactly once.
     """
     try:
         return edit(source_of(mistake.pair), mistake.function, mistake.pattern, mistake.replacement)
@@ -53,7 +53,7 @@ def edit_of(mistake: Mistake) -> Edit:
 
 
 def with_mistake(mistake: Mistake) -> ModuleType:
-    """The JAX twin with the mistake in it."""
+    """The JAX twin with the mistake."""
     return planted(f"{mistake.pair} with {mistake.name}", edit_of(mistake).applied(source_of(mistake.pair)))
 
 
@@ -647,5 +647,5 @@ MISTAKES = [mistake for mistakes in KINDS.values() for mistake in mistakes]
 
 
 def mistakes_of(name: str) -> list[Mistake]:
-    """Those of a pair."""
+    """The mistakes of a pair."""
     return [mistake for mistake in MISTAKES if mistake.pair == name]

@@ -1,4 +1,4 @@
-"""What both sides' climbs share: a twin with a changed source, the lines that a test comes by, and patience."""
+"""Helpers for both kinds of mutants: a twin with a changed source, the lines that a test runs, and a time limit."""
 
 import signal
 import sys
@@ -7,20 +7,20 @@ from contextlib import contextmanager
 from types import FrameType, ModuleType
 from typing import Any
 
-# Seconds of the processor's time after which a test does not come to an end
+# The processor time in seconds after which a test counts as endless
 PATIENCE = 120.0
-# What is added to the step that did not come to an end
+# A suffix for the step that did not terminate
 ENDLESS = " does not end"
-# What notices a mutant that cannot be imported
+# The step that notices a mutant that cannot be imported
 IMPORT = "import"
 
 
 class EndlessError(BaseException):
-    """A test has not come to an end. No Exception, lest the mutant or a library catches it."""
+    """A test has not terminated. This is not an Exception, so that neither the mutant nor a library catches it."""
 
 
 def planted(name: str, source: str) -> ModuleType:
-    """A twin with this source; its lines are those of the file `name`."""
+    """A twin with this source; its lines belong to the file `name`."""
     twin = ModuleType(name)
     exec(compile(source, name, "exec"), vars(twin))
     return twin
@@ -28,7 +28,7 @@ def planted(name: str, source: str) -> ModuleType:
 
 @contextmanager
 def lines_of(file: str) -> Iterator[set[int]]:
-    """Collects the numbers of the lines that are run in a file."""
+    """Collects the numbers of the lines that run in a file."""
     found: set[int] = set()
 
     def enter(frame: FrameType, event: str, argument: Any) -> Any:
@@ -48,7 +48,7 @@ def lines_of(file: str) -> Iterator[set[int]]:
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raises EndlessError after so many seconds of this process's own work, however busy the machine is."""
+    """Raises EndlessError after this much processor time, regardless of how busy the machine is."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise EndlessError

@@ -1,4 +1,4 @@
-"""Why mutants that nothing notices compute the same: what a person has written in `equivalent.yaml`."""
+"""Reasons why mutants that nothing notices compute the same, written by people in `equivalent.yaml`."""
 
 import re
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ import yaml
 
 @dataclass(frozen=True)
 class Reason:
-    """Why some mutants compute the same.
+    """The reason why some mutants compute the same.
 
     Attributes:
-        twins: A pattern that the twin's name, as `jax/td3_bc`, matches.
+        twins: A pattern that the twin's name, such as `jax/td3_bc`, matches.
         mutants: A pattern that the mutants' names match.
-        because: The proof, in a sentence.
+        because: The proof, in one sentence.
     """
 
     twins: str
@@ -23,17 +23,17 @@ class Reason:
     because: str
 
     def covers(self, name: str, side: str, mutant: str) -> bool:
-        """Whether it speaks of this mutant of this twin."""
+        """Whether it applies to this mutant of this twin."""
         return bool(re.fullmatch(self.twins, f"{side}/{name}") and re.fullmatch(self.mutants, mutant))
 
 
 @cache
 def reasons() -> list[Reason]:
-    """All that have been written."""
+    """All reasons that have been written."""
     entries = yaml.safe_load((Path(__file__).parent / "equivalent.yaml").read_text(encoding="utf-8"))
     return [Reason(entry.get("twins", ".*"), entry["mutants"], entry["because"]) for entry in entries]
 
 
 def reason(name: str, side: str, mutant: str) -> str:
-    """Why a mutant computes the same; empty where nobody has written it."""
+    """The reason why a mutant computes the same; empty if nobody has written one."""
     return next((each.because for each in reasons() if each.covers(name, side, mutant)), "")

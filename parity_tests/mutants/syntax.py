@@ -1,4 +1,4 @@
-"""What the operators ask of a syntax tree: where a node stands in the text, what it names, what it sets."""
+"""Answers the operators' questions about a syntax tree: positions in the text, names, and assignments."""
 
 import ast
 import copy
@@ -8,13 +8,13 @@ from collections.abc import Collection
 from itertools import accumulate
 from typing import TypeGuard
 
-# Stands before local variables until they have numbers
+# Marks local variables until they have numbers
 MARK = "local__"
 MODULES = {"jax", "jnp", "nn", "optax", "math", "torch", "np", "F", "struct", "copy"}
 
 
 class Source:
-    """A file's text, its tree, and where the tree's nodes stand in the text."""
+    """A file's text, its tree, and the positions of the tree's nodes in the text."""
 
     def __init__(self, text: str) -> None:
         assert text.isascii(), "offsets in bytes are offsets in characters"
@@ -27,7 +27,7 @@ class Source:
         return self.whole[self.start(node) : self._starts[last - 1] + (node.end_col_offset or 0)]
 
     def start(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
-        """Where a node's text begins."""
+        """The position of a node's text."""
         return self._starts[node.lineno - 1] + node.col_offset
 
     def words(self) -> set[str]:
@@ -47,14 +47,14 @@ def line_range(node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
 
 
 def is_module(node: ast.expr) -> bool:
-    """Whether this is a module, or a module within one, and no object with fields."""
+    """Whether this is a module, or a module within one, as opposed to an object with fields."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name) and node.id in MODULES
 
 
 def is_target(node: ast.AST) -> TypeGuard[ast.Name]:
-    """Whether this is a name that is given a value."""
+    """Whether this is a name that gets a value."""
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
@@ -64,23 +64,23 @@ def is_docstring(statement: ast.stmt) -> bool:
 
 
 def targets(node: ast.AST) -> list[str]:
-    """The names that are given a value within a node."""
+    """The names that get a value within a node."""
     return [child.id for child in ast.walk(node) if is_target(child)]
 
 
 def bound_names(node: ast.AST) -> set[str]:
-    """The names that a function gives a value to, its arguments included."""
+    """The names that get a value in a function, including its arguments."""
     return {child.arg for child in ast.walk(node) if isinstance(child, ast.arg)} | set(targets(node))
 
 
 def second_binding(node: ast.AST, name: str) -> float:
-    """The line on which a name is given a value for the second time; infinite if there is none."""
+    """The line on which a name gets a value for the second time; infinite if there is none."""
     lines = sorted(child.lineno for child in ast.walk(node) if is_target(child) and child.id == name)
     return lines[1] if len(lines) > 1 else math.inf
 
 
 def is_removable(statement: ast.stmt, bound: Collection[str]) -> bool:
-    """Whether the function has a meaning without this statement: all that it sets is `bound`, set before."""
+    """Whether the function still makes sense without this statement: all names that it sets are already `bound`."""
     if isinstance(statement, ast.Expr | ast.AugAssign):
         return True
     names = targets(statement)
@@ -88,7 +88,7 @@ def is_removable(statement: ast.stmt, bound: Collection[str]) -> bool:
 
 
 def marked(node: ast.AST, local: Collection[str]) -> str:
-    """A node's text in one layout, with a mark before each of the local variables."""
+    """A node's text in one layout, with a mark before each local variable."""
     node = copy.deepcopy(node)
     for child in ast.walk(node):
         if isinstance(child, ast.Name) and child.id in local:
@@ -99,6 +99,6 @@ def marked(node: ast.AST, local: Collection[str]) -> str:
 
 
 def numbered(text: str) -> str:
-    """A text in which marked variables are called v1, v2 and so on, in the order in which they appear."""
+    """A text in which marked variables are named v1, v2 and so on, in the order of their appearance."""
     names = list(dict.fromkeys(re.findall(rf"{MARK}\w+", text)))
     return re.sub(rf"{MARK}\w+", lambda name: f"v{names.index(name[0]) + 1}", text)

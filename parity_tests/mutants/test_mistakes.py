@@ -1,4 +1,4 @@
-"""A ladder that cannot fail proves nothing: each planted mistake must be caught, at the rung that is named for it."""
+"""Each planted mistake is caught at the rung that is named for it, because a ladder that cannot fail proves nothing."""
 
 import pytest
 
@@ -9,17 +9,17 @@ from parity_tests.ladder.test_properties import BY_NAME
 from parity_tests.mutants.planted import MISTAKES, Mistake, edit_of, with_mistake
 from parity_tests.pairs import PAIRS
 
-# Beyond a rung's tolerance: what a mistake is off by, and no compiler
+# The factor by which a mistake exceeds a rung's tolerance, and rounding does not
 FAR = 100.0
 
 
 def named(mistakes: list[Mistake]) -> list:
-    """Cases of a test."""
+    """Cases for a test."""
     return [pytest.param(mistake, id=f"{mistake.pair}-{mistake.name}") for mistake in mistakes]
 
 
 def test_each_mistake_can_be_planted() -> None:
-    """What it changes stands in the twin once, and no two mistakes of a pair have one name."""
+    """Its pattern occurs once in the twin, and no two mistakes of a pair share a name."""
     places = {(mistake.pair, mistake.name): edit_of(mistake) for mistake in MISTAKES}
     assert len(places) == len(MISTAKES)
     assert all(edit.old != edit.new for edit in places.values())
@@ -39,11 +39,11 @@ def test_mistake_is_caught(mistake: Mistake) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("mistake", named([mistake for mistake in MISTAKES if mistake.breaks]))
 def test_property_catches_a_mistake(mistake: Mistake) -> None:
-    """The published mistakes, planted into our twins."""
+    """Each property catches the published mistakes that are planted into our twins."""
     with both_in("float64"), pytest.raises(AssertionError):
         BY_NAME[mistake.breaks](mistake.pair, with_mistake(mistake))
 
 
 def test_every_property_has_caught_a_mistake() -> None:
-    """One that has not could be asking for nothing."""
+    """A property that has not might check nothing."""
     assert {mistake.breaks for mistake in MISTAKES} - {""} == BY_NAME.keys()

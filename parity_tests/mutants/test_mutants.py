@@ -1,4 +1,4 @@
-"""What mutants are known by, why some survive, and what is told of those that do; `make mutants` tries them."""
+"""Mutants' names, the reasons why some survive, and the complaints about those that do; `make mutants` tries them."""
 
 import ast
 import random
@@ -18,25 +18,25 @@ TRIVIAL = "any_percent_bc"
 
 
 def names(found: list[Mutant]) -> list[str]:
-    """In the order of their places."""
+    """The names of mutants in the order of their places."""
     return [mutant.name for mutant in found]
 
 
 def named(start: str, name: str = TRIVIAL, side: str = "jax") -> Mutant:
-    """The first mutant of a twin whose name begins so."""
+    """The first mutant of a twin whose name begins with `start`."""
     return next(mutant for mutant in mutants_of(name, side) if mutant.name.startswith(start))
 
 
 @pytest.mark.parametrize("side", SIDES)
 def test_names_stay_when_a_file_is_laid_out_anew(side: str) -> None:
-    """Comments go, and every line is broken elsewhere."""
+    """Comments are removed, and every line is broken differently."""
     source = source_of("td3_bc", side)
     assert names(mutants(ast.unparse(ast.parse(source)), SIDES[side])) == names(mutants_of("td3_bc", side))
 
 
 @pytest.mark.parametrize("side", SIDES)
 def test_names_stay_when_a_local_variable_is_renamed(side: str) -> None:
-    """That of a function, and what a method is given."""
+    """A function's local variable and a method's argument are renamed."""
     source, count = re.subn(
         r"(?<!\.)\b(weight|batch|smoothing|target_key)\b(?!=)", r"other_\1", source_of("td3_bc", side)
     )
@@ -45,7 +45,7 @@ def test_names_stay_when_a_local_variable_is_renamed(side: str) -> None:
 
 
 def test_names_change_with_what_is_computed() -> None:
-    """Of the mutants of one statement, and of no other."""
+    """Only the names of that statement's mutants change."""
     source = source_of("td3_bc")
     other = source.replace("(1.0 - batch.terminals) * hp.discount", "(1.0 - batch.terminals) * hp.tau")
     before, after = set(names(mutants_of("td3_bc"))), set(names(mutants(other)))
@@ -55,14 +55,14 @@ def test_names_change_with_what_is_computed() -> None:
 
 @pytest.mark.thorough
 def test_every_reason_is_of_a_mutant_of_todays_twins() -> None:
-    """Its pattern can be read, and matches one."""
+    """Its pattern is valid, and matches at least one mutant."""
     every = [(name, side, mutant) for name in PAIRS for side in SIDES for mutant in names(mutants_of(name, side))]
     assert [each.mutants for each in reasons() if not any(each.covers(*mutant) for mutant in every)] == []
 
 
 @pytest.mark.thorough
 def test_a_mutant_is_noticed_and_another_computes_the_same() -> None:
-    """The second one has a reason."""
+    """The second mutant has a reason."""
     operand, order = (
         named("BC.actor_loss: v1 - v2.actions -> v1"),
         named("BC.actor_loss: v1 - v2.actions -> v2.actions -"),
@@ -74,14 +74,14 @@ def test_a_mutant_is_noticed_and_another_computes_the_same() -> None:
 
 
 def test_what_survives_needs_a_reason_and_what_is_noticed_has_none() -> None:
-    """Either is told."""
+    """Both kinds of mistakes are reported."""
     noticed, same = named("BC.actor_loss: v1 - v2.actions -> v1"), named("BC.actor_loss: v1 - v2.actions -> v2.")
     assert not list(complaints(TRIVIAL, "jax", {noticed.name: "loss", same.name: SURVIVED}))
     assert len(list(complaints(TRIVIAL, "jax", {noticed.name: SURVIVED, same.name: "loss"}))) == 2
 
 
 def test_a_mutant_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until its function or a test changes; another function's does not count."""
+    """It is tried again after its function or a test changes, but not after another function changes."""
     monkeypatch.setattr(memory, "FOLDER", tmp_path)
     chosen = [named("BC.actor_loss: "), named("create_train_state: ")]
     assert [job[2] for job in untried(TRIVIAL, "jax", chosen)] == [names(chosen)]
@@ -97,7 +97,7 @@ def test_a_mutant_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_sample_is_drawn_by_its_seed() -> None:
-    """Five mutants of each of a few twins."""
+    """The sample contains five mutants of each of a few twins."""
     twins = [(name, "jax") for name in (TRIVIAL, "td3_bc", "iql")]
     drawn = sample(twins, 10, random.Random(3))
     assert [len(found) for found in drawn.values()] == [5, 5]

@@ -1,4 +1,4 @@
-"""What the ladder must know of each pair: one short module an algorithm, found by being here."""
+"""The adapters for the parity ladder: one short module for each algorithm, found because it is in this folder."""
 
 import importlib
 import pkgutil

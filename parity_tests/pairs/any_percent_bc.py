@@ -7,7 +7,7 @@ from parity_tests.pair import Pair
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
         return {"actor": twin.actor(batch.observations)}

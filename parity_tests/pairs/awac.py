@@ -9,7 +9,7 @@ SMALL = {"hidden_dim": 64}
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
         return {
@@ -30,7 +30,7 @@ PAIR = Adapter(
     benchmark_updates=50,
     variants={
         "default": SMALL,
-        # With so low a temperature weights reach their cap; with so large a rate the deviations move.
+        # With such a low temperature, weights reach their cap; with such a large rate, the deviations move.
         "sharp": SMALL | {"advantage_temperature": 0.01, "discount": 0.9, "tau": 0.1, "learning_rate": 3e-3},
     },
     facts=Facts(rewarded="critic_loss", imitation=unlikelihood, sharp={"advantage_temperature": 0.01}),

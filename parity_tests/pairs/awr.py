@@ -10,8 +10,8 @@ from shared.data.returns import extract_episodes
 from shared.data.transitions import normalise_states
 from shared.frameworks.twins import load_twin
 
-# Eight slices of the ladder's batches, and one of the smallest that any test draws. The last step of V and the last two
-# of the policy fill no pass.
+# Eight slices in the ladder's batches, and one in the smallest batch of any test. The last step of V and the last two
+# of the policy do not complete a pass.
 SMALL = {"value_hidden_dims": (32, 24), "actor_hidden_dims": (24, 32)} | {
     "minibatch_size": 4,
     "value_updates": 17,
@@ -20,9 +20,9 @@ SMALL = {"value_hidden_dims": (32, 24), "actor_hidden_dims": (24, 32)} | {
 
 
 def load(raw: dict[str, np.ndarray]) -> Any:
-    """Transitions with normalised states, of episodes that a time limit cuts here and there.
+    """Transitions with normalised states, from episodes that a time limit cuts in several places.
 
-    Rewards are tenths: from the ladder's largest ones plain gradient descent would not come back.
+    Rewards are divided by ten, because plain gradient descent would diverge with the ladder's largest ones.
     """
     rows = np.arange(len(raw["timeouts"]))
     raw = raw | {"timeouts": raw["timeouts"] | (rows % 23 == 22), "rewards": 0.1 * raw["rewards"]}
@@ -31,7 +31,7 @@ def load(raw: dict[str, np.ndarray]) -> Any:
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Every network's, and what an iteration computes with them once."""
+    """Every network's output, and the values that an iteration computes from them once."""
     mean, std = twin.actor(batch.observations)
     returns = twin.lambda_returns(batch)
     return {
@@ -54,7 +54,7 @@ def unlikelihood(actor: Any, batch: Any) -> Any:
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     outputs = staticmethod(outputs)
 
@@ -83,7 +83,7 @@ PAIR = Adapter(
     benchmark_updates=2,
     variants={
         "default": SMALL,
-        # The paper's plain advantages, which reach the cap; slices that leave two rows of a batch out.
+        # The paper's plain advantages, which reach the cap; slices that leave out two rows of a batch
         "plain": SMALL
         | {
             "normalize_advantages": False,

@@ -11,7 +11,7 @@ SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32), "vae_hid
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Every network's; the decoder's for codes on both sides of the encoder's mean."""
+    """Every network's output; the decoder's for codes on both sides of the encoder's mean."""
     mean, std = twin.encoder(batch.observations, batch.actions)
     return {
         "code's mean": mean,
@@ -24,7 +24,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     outputs = staticmethod(outputs)
 

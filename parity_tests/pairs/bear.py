@@ -12,7 +12,7 @@ ENTROPY = {"temperature_lr": 3e-3, "initial_temperature": 0.5}
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Every network's; the decoder's for codes on both sides of the encoder's mean."""
+    """Every network's output; the decoder's for codes on both sides of the encoder's mean."""
     mean, std = twin.encoder(batch.observations, batch.actions)
     below, compared_below = twin.decoder(batch.observations, mean - std)
     above, compared_above = twin.decoder(batch.observations, mean + std)
@@ -31,27 +31,27 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 
 
 def warms_up(config: Any) -> bool:
-    """Whether an update behind the warm ones is still one of BEAR's own warm-up."""
+    """Whether an update after the warm ones is still in BEAR's own warm-up."""
     return config.imitation_steps >= AS_WARM
 
 
 def temp_learns(config: Any) -> bool:
-    """Whether such an update has a step of the temperature."""
+    """Whether an update after the warm ones trains the temperature."""
     return config.temperature_lr > 0.0 if config.mmd_in_actor else not warms_up(config)
 
 
 def statics(config: Any, step: int) -> dict[str, Any]:
-    """Whether it is an update of the warm-up."""
+    """Whether the update is part of the warm-up."""
     return {"warms_up": step <= config.imitation_steps}
 
 
 def warm_updates(config: Any, start: int, num_updates: int) -> dict[str, Any]:
-    """How many updates of an interval are."""
+    """The number of warm-up updates in an interval."""
     return {"warm_updates": min(max(config.imitation_steps - start, 0), num_updates)}
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     # Also the log-density of the target's best action
     gathers = 2

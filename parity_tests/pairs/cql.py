@@ -11,12 +11,12 @@ SMALL = {"cql_n_actions": 4, "hidden_dim": 32}
 
 
 def corner(trainer: Any) -> None:
-    """The Lagrange multiplier beyond its bound, or so small that any bound but 0 would show."""
+    """Sets the Lagrange multiplier beyond its bound, or so small that any lower bound except 0 would show."""
     trainer.log_alpha_prime.constant.data.fill_(14.5 if trainer.hp.tune_temperature else -5.0)
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
         return {

@@ -9,21 +9,21 @@ SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32)}
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Every network's, and the weight where there is no advantage, which batches do not reach."""
+    """Every network's output, and the weight for an advantage of 0, which batches do not reach."""
     mean, std = twin.actor(batch.observations)
     q = twin.critic(batch.observations, batch.actions)
     return {"mean": mean, "std": std, "critic": q, "weight at a tie": twin.weights(q[0] - q[0])}
 
 
 def corner(trainer: Any) -> None:
-    """Critics to whom samples are as far apart as Gumbel numbers are: else no draw would depend on values."""
+    """Makes the values of samples differ as much as Gumbel numbers do, since otherwise no draw would depend on them."""
     for critics in (trainer.critic, trainer.critic_target):
         for member in critics.members:
             member[-1].weight.data.mul_(30.0)
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     corners = ("weight at a tie",)
 

@@ -9,7 +9,7 @@ SMALL = {"hidden_dims": (64, 48)}
 
 
 class Adapter(FinitePair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
         return {"actor": twin.actor(batch.observations)}

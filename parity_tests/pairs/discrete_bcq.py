@@ -9,13 +9,13 @@ SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Values, the hidden layer that the imitator may stand on, and the imitator's logits."""
+    """Values, the hidden layer that the imitator may share, and the imitator's logits."""
     q, features = twin.critic(batch.observations)
     return {"critic": q, "features": features, "imitator": twin.imitator(batch.observations, features)}
 
 
 def corner(trainer: Any) -> None:
-    """Targets that prefer other actions than the critics do, and critics that differ from each other by more than 1."""
+    """Makes targets prefer other actions than the critics do, and critics differ from each other by more than 1."""
     for member in trainer.critic_target.members:
         member.head.weight.data.mul_(-3.0)
     for number, member in enumerate(trainer.critic.members):
@@ -23,7 +23,7 @@ def corner(trainer: Any) -> None:
 
 
 class Adapter(FinitePair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     records_on_cpu = False
 

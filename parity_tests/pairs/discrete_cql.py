@@ -10,7 +10,7 @@ SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e
 
 
 class Adapter(FinitePair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     corners = ("acting",)
     records_on_cpu = False

@@ -12,7 +12,7 @@ SMALL = {"hidden_dims": (64, 48)}
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Every network's, and what few batches reach: a tie in V's loss."""
+    """Every network's output, and a case that few batches reach: a tie in V's loss."""
     v = twin.value(batch.observations)
     return {
         "actor": twin.actor(batch.observations),
@@ -23,7 +23,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 
 
 def corner(trainer: Any) -> None:
-    """Critics that bring the policy's weights to their cap, and targets of another opinion."""
+    """Makes critics bring the policy's weights to their cap, and targets disagree with them."""
     for critic in (trainer.critic.q1, trainer.critic.q2):
         critic[-1].weight.data.mul_(3.0)
     for critic in (trainer.critic_target.q1, trainer.critic_target.q2):
@@ -36,7 +36,7 @@ def unlikelihood(actor: Any, batch: Any) -> Any:
 
 
 class Adapter(FinitePair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     corners = ("weight at a tie",)
     records_on_cpu = False
@@ -56,7 +56,7 @@ PAIR = Adapter(
     benchmark_updates=300,
     variants={
         "default": SMALL,
-        # The cosine's end lies within the ladder's trajectory.
+        # The cosine ends within the ladder's trajectory.
         "other": SMALL
         | {"discount": 0.9, "tau": 0.1, "inverse_temperature": 10.0, "iql_tau": 0.9, "max_timesteps": 40}
         | {"value_lr": 1e-3, "critic_lr": 2e-3, "actor_lr": 3e-3},
@@ -78,7 +78,7 @@ PAIR = Adapter(
         sharp={"inverse_temperature": 100.0},
     ),
     settings={
-        # The schedule is a number of Python's, which a recording would fix.
+        # The schedule gives a Python number, which a recording would fix.
         "on device": {"opt_decay_schedule": "none"},
     },
 )

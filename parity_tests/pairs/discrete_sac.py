@@ -9,7 +9,7 @@ SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "actor_lr": 1e-3, "
 
 
 def corner(trainer: Any) -> None:
-    """Targets of another opinion than the critics, and critics that differ from each other by more than 1."""
+    """Makes targets disagree with the critics, and critics differ from each other by more than 1."""
     for member in trainer.critic_target.members:
         member[-1].weight.data.mul_(-3.0)
     for number, member in enumerate(trainer.critic.members):
@@ -17,7 +17,7 @@ def corner(trainer: Any) -> None:
 
 
 class Adapter(FinitePair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     records_on_cpu = False
     compiled_in = "float32"

@@ -18,12 +18,12 @@ def load(raw: dict[str, np.ndarray]) -> sequences.Trajectories:
 
 
 def outputs(twin: Any, batch: sequences.Windows) -> dict[str, Any]:
-    """The actions without dropout, also where the windows are filled up."""
+    """The actions without dropout, also in the padding of windows."""
     return {"actions": twin.model(*batch[:4], PAIR.torch.no_dropout(twin.hp))}
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     # The windows and the timesteps' embeddings
     gathers = 2
@@ -65,9 +65,9 @@ PAIR = Adapter(
         "far clip": SMALL | {"num_layers": 1, "clip_grad": 1000.0, "warmup_steps": 32},
     },
     tolerances={
-        # The keys' biases have a gradient of rounding alone, and Adam makes steps of it. The packed bias differs by
-        # 1.0e-5 in one update. It differs by more in the eleven of an interval, which is rounded in another order than
-        # single updates.
+        # The gradient of the keys' biases is rounding alone, and Adam turns it into steps. The packed bias differs by
+        # 1.0e-5 in one update. It differs by more in the eleven updates of an interval, which is rounded in another
+        # order.
         "float32": {"update": 1e-4, "shipped path": 1e-4},
     },
 )

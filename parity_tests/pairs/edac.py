@@ -11,12 +11,12 @@ from shared.data.transitions import extract_transitions
 
 
 def corner(trainer: Any) -> None:
-    """A critic whose units are silent but in the rows of extreme states: elsewhere its gradient has no direction."""
+    """Silences a critic's units except in rows with extreme states: elsewhere its gradient has no direction."""
     trainer.critic.critic[2].bias.data[0] -= 3.0
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     corners = ("bounded std",)
 

@@ -1,4 +1,4 @@
-"""Fitted Q evaluation on the ladder: of a small policy of TD3's, whose states and actions are scaled."""
+"""Fitted Q evaluation on the ladder, for a small TD3 policy with scaled states and actions."""
 
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,14 @@ from parity_tests.families import Family
 from parity_tests.pair import Facts, Pair
 from shared.data.transitions import SarsaBatch, extract_sarsa, normalise
 
-# Learnt in a moment: `corl_torch/online/td3.py --env mini/hopper-mostly-expert --actor_hidden_dims [16]
+# Trained in a moment by `corl_torch/online/td3.py --env mini/hopper-mostly-expert --actor_hidden_dims [16]
 # --critic_hidden_dims [8] --n_critics 1 --max_timesteps 300 --observation_scaler standard --action_scaler min_max`
 POLICY = Path(__file__).parent / "policies" / "hopper.pt"
 SMALL = {"critic_hidden_dims": (48, 64), "target_update_period": 3, "policy": str(POLICY)}
 
 
 def load(raw: dict[str, np.ndarray]) -> SarsaBatch:
-    """Transitions with normalised states, and next actions of no policy: a rule that no row of the data follows."""
+    """Transitions with normalised states, and with next actions by a rule that no row of the data follows."""
     sarsa = extract_sarsa(raw)
     mean, std = sarsa.observations.mean(axis=0), sarsa.observations.std(axis=0) + 1e-3
     states = normalise(sarsa.observations, mean, std), normalise(sarsa.next_observations, mean, std)
@@ -28,15 +28,15 @@ def load(raw: dict[str, np.ndarray]) -> SarsaBatch:
 
 
 def corner(trainer: Any) -> None:
-    """Target critics that differ, of which each is the smaller one somewhere."""
+    """Makes target critics differ, so that each is the smaller one in some rows."""
     for member in trainer.critic_target.members:
         member[-1].weight.data.mul_(20.0)
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
-    # The first one, which copies, and two regressions
+    # The first update, which copies the targets, and two regressions
     counted_updates = 201
     metric = "initial_state_value"
 

@@ -9,7 +9,7 @@ from parity_tests.pairs.finetune_iql import FILLED
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     outputs = staticmethod(awac.PAIR.outputs)
 

@@ -10,26 +10,26 @@ import torch
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Pair
 
-# As many sampled actions, members or components of an action as of another would hide an axis that is taken for it.
+# The numbers of sampled actions, members and action components differ, so that no axis can be mistaken for another.
 SMALL = {"cql_n_actions": 5, "hidden_dim": 16, "n_ensemble": 2, "buffer_size": 200, "critic_n_hiddens": 2}
-# Rows of the environment in the ladder's draws, which are the dataset's under other numbers
+# Rows of the environment in the ladder's draws, which are the dataset's rows under other numbers
 SEEN = 50
-# Updates behind the ladder's losses
+# Updates before the ladder's losses
 WARM = 30
 
 
 def goes_online(config: Any) -> bool:
-    """Whether warm updates are online ones, as in most variants."""
+    """Whether the updates after the warm ones are online, as in most variants."""
     return config.offline_iterations <= WARM
 
 
 def take(twin: Any, dataset: Any, indices: Any, config: Any) -> Any:
-    """A batch of either phase. In an online one the comparison has the rows of the batch, each half backwards."""
+    """A batch of either phase; in an online batch, the compared rows are its own rows, each half in reverse order."""
     if not goes_online(config):
         return twin.take(dataset, indices)
     size = len(dataset) if hasattr(dataset, "rows") else len(dataset.rewards)
     half, end = len(indices) // 2, len(indices)
-    # Neither framework has the other's name for it.
+    # The frameworks have different names for flipping.
     backwards = np.concatenate([np.arange(half)[::-1], np.arange(half, end)[::-1]])
     rows, compared = twin.take(dataset, indices % size), twin.take(dataset, indices[backwards] % size)
     return twin.BalancedBatch(
@@ -50,7 +50,7 @@ def summed(priorities: np.ndarray) -> np.ndarray:
 
 
 def entered(state: Any, places: np.ndarray, rows: int) -> Any:
-    """New rows have a priority by which, at the first update, a share of the whole is theirs."""
+    """Gives new rows a priority such that they have a share of the whole at the first update."""
     leaves = np.array(state.priorities)[len(state.priorities) // 2 :]
     share, hp = state.hp.online_share, state.hp
     leaves[places] = rows * share / ((1.0 - share) * (1 + hp.learning_starts))
@@ -58,7 +58,7 @@ def entered(state: Any, places: np.ndarray, rows: int) -> Any:
 
 
 def drawn_batch(state: Any, twin: Any, held: Any, indices: Any, noise: Any) -> Any:
-    """Rows by their share of the sum of priorities, without a tree."""
+    """Draws rows by their share of the sum of priorities, without a tree."""
     leaves = np.asarray(state.priorities)[len(state.priorities) // 2 :]
     bounds = np.cumsum(leaves, dtype=np.float64)
     places = np.searchsorted(bounds, np.asarray(noise.row) * bounds[-1], side="right")
@@ -72,19 +72,19 @@ def drawn_batch(state: Any, twin: Any, held: Any, indices: Any, noise: Any) -> A
     )
 
 
-# Rows that the ladder's ring of the environment has room for
+# The capacity of the ladder's ring for the environment
 RING = 3
 
 
 def begins(trainer: Any, rows: int) -> None:
-    """Every row of the dataset has the priority 1."""
+    """Gives every row of the dataset the priority 1."""
     leaves = np.where(np.arange(len(trainer.priorities()) // 2) < rows, 1.0, 0.0)
     tree = trainer.priorities()
     tree.copy_(tree.new_tensor(summed(leaves)))
 
 
 def corner(trainer: Any) -> None:
-    """Rows that the density network tells apart so surely that a softplus is 0 or a straight line; unlike members."""
+    """Makes the density network so certain that a softplus is 0 or a straight line, and makes members differ."""
     for parameter in trainer.density.network[-1].parameters():
         parameter.data *= 1000.0
     temperatures = trainer.log_temperature.constant.data
@@ -92,7 +92,7 @@ def corner(trainer: Any) -> None:
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
         return {
@@ -144,7 +144,7 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/2107.00591",
     benchmark_updates=6,
     variants={
-        # The switch lies behind the intervals and among the warm updates, so that the rest are online ones.
+        # The switch comes after the intervals and among the warm updates, so that the rest are online.
         "default": SMALL | {"offline_iterations": 16, "learning_starts": 2},
         "offline": SMALL,
         "other": SMALL

@@ -13,7 +13,7 @@ from parity_tests.pairs.finetune_cql import of_a_call
 from shared.data.returns import CalibrationBatch, extract_ended, unknown_returns, with_returns
 from shared.data.transitions import normalise_states
 
-# Small returns, so that the critics' values lie on both sides of them
+# Small returns, so that the critics' values are on both sides of them
 DISCOUNT = 0.5
 
 
@@ -24,13 +24,13 @@ def load(raw: dict[str, np.ndarray]) -> Any:
     return CalibrationBatch(*dataset)
 
 
-# By environment: the factor and the shift of rewards, and the reward by which a trajectory fails after them. With this
-# factor the maze's is a whole number, which single precision holds.
+# By environment: the factor and the shift of rewards, and the changed reward that marks a failed trajectory. With this
+# factor the maze's failure reward is an integer, which single precision represents exactly.
 FAILURES = {"antmaze-umaze-v2": (10.0, -5.0, -5.0), "maze2d-umaze-v1": (20.0, 0.0, 477.0)}
 
 
 def prepared(twin: ModuleType) -> dict[str, Any]:
-    """Rewards and returns of three trajectories under every rule, one of which fails with either rewards."""
+    """Rewards and returns of three trajectories under every rule, one of which fails with either kind of rewards."""
     found: dict[str, Any] = {}
     for env, (factor, shift, failure) in FAILURES.items():
         rewards = np.asarray([1.0, 0.5, failure, 1.0, 2.0, (failure - shift) / factor, 3.0, 1.0, 1.0], np.float32)
@@ -50,7 +50,7 @@ def prepared(twin: ModuleType) -> dict[str, Any]:
 
 
 def corner(trainer: Any) -> None:
-    """As CQL's; where nothing is weighted, the second critic gives 0 and ties with returns."""
+    """The same as for CQL; without importance weights, the second critic gives 0 and ties with returns."""
     finetune_cql.corner(trainer)
     if not trainer.hp.cql_importance_sample:
         for parameter in trainer.critic_2.network[-1].parameters():
@@ -58,7 +58,7 @@ def corner(trainer: Any) -> None:
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     outputs = staticmethod(finetune_cql.PAIR.outputs)
 
@@ -96,7 +96,7 @@ PAIR = Adapter(
     benchmark_updates=16,
     variants={
         **{name: finetune_cql.PAIR.variants[name] for name in ("default", "Lagrange")},
-        # The returns are a floor of the values, so their gap is wider than CQL's.
+        # The returns are a lower bound of the values, so their gap is wider than CQL's.
         "other": dict(finetune_cql.PAIR.variants["other"])
         | {"offline_share": 0.25, "cql_clip_diff_min": 5.4, "cql_clip_diff_max": 5.7},
     },

@@ -9,29 +9,29 @@ from parity_tests.pair import Facts, Pair
 from parity_tests.pairs import cql
 from parity_tests.pairs.finetune_iql import FILLED
 
-# As many sampled actions as components of an action would hide an axis that is taken for the other.
+# The numbers of sampled actions and action components differ, so that neither axis can be mistaken for the other.
 SMALL = {"cql_n_actions": 5, "hidden_dim": 16}
 
 
 def update_statics(config: Any, step: int) -> dict[str, bool]:
-    """Of which phase it is, and whether targets move."""
+    """Whether the update is online, and whether targets move."""
     return {"online": step > config.offline_iterations, "move_targets": step % config.target_update_period == 0}
 
 
 def of_a_call(config: Any, start: int, num_updates: int) -> dict[str, int]:
-    """Where it begins in the period, and its updates within `bc_steps`."""
+    """The phase in which the call begins, and its updates within `bc_steps`."""
     bc_updates = min(max(config.bc_steps - start, 0), num_updates)
     return {"phase": start % config.target_update_period, "bc_updates": bc_updates}
 
 
 def corner(trainer: Any) -> None:
-    """The Lagrange multiplier beyond its bound; in "Lagrange" so small that any lower bound but 0 would show."""
+    """Sets the Lagrange multiplier beyond its bound; in "Lagrange" so small that any lower bound above 0 would show."""
     hp = trainer.hp
     trainer.log_alpha_prime.constant.data.fill_(-5.0 if hp.cql_lagrange and hp.cql_importance_sample else 14.5)
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     outputs = staticmethod(cql.PAIR.outputs)
 
@@ -68,11 +68,11 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/2006.04779",
     benchmark_updates=16,
     variants={
-        # Where the temperature is learnt, its factor counts too; "other" learns none.
+        # If the temperature is learned, its factor matters too; "other" learns none.
         "default": SMALL | {"alpha_multiplier": 0.7},
         "Lagrange": SMALL | {"cql_lagrange": True},
-        # All that can be otherwise. The switch lies within the ladder's trajectory, so that the warm updates are online
-        # ones. The critics learn so fast that their gap is cut from both sides by then.
+        # Everything that can differ. The switch is within the ladder's trajectory, so that updates after the warm ones
+        # are online. By then the critics have learned so fast that their gap is clipped on both sides.
         "other": SMALL
         | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_target_action_gap": 0.8, "cql_temp": 2.0}
         | {"cql_importance_sample": False, "backup_entropy": True, "bc_steps": 5, "target_update_period": 3}
@@ -82,7 +82,7 @@ PAIR = Adapter(
     },
     facts=Facts(rewarded="critic_loss", rate="tau"),
     tolerances={
-        # In "other" the conservative terms all but cancel in the gradient of a critic's last bias, a single number. It
+        # In "other" the conservative terms almost cancel in the gradient of a critic's last bias, a single number. It
         # steps by a hundredth: 1.9e-5 measured after an update.
         "float32": {"update": 5e-5},
     },

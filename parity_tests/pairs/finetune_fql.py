@@ -7,12 +7,12 @@ from parity_tests.pair import Pair
 from parity_tests.pairs import fql
 from parity_tests.pairs.finetune_iql import FILLED
 
-# The offline twin's ladder has the depths, and full size those of the defaults: fewer layers are compiled sooner.
+# Fewer layers compile faster; the offline twin's checks cover other depths, and the full-size check the default ones.
 SHALLOW = {"actor_hidden_dims": (24,), "critic_hidden_dims": (32,), "flow_steps": 3}
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     outputs = staticmethod(fql.PAIR.outputs)
 

@@ -6,12 +6,12 @@ from parity_tests.families import Family
 from parity_tests.pair import Pair
 from parity_tests.pairs import iql
 
-# Rows that count as stored so far: fewer than a dataset has, so that a draw beyond them shows.
+# The rows stored so far, fewer than a dataset has, so that a draw beyond them is noticed.
 FILLED = 150
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     corners = iql.PAIR.corners
 
@@ -38,8 +38,8 @@ PAIR = Adapter(
     benchmark_updates=100,
     variants={
         "default": {},
-        # The switch lies within the ladder's trajectory, after which the rate rises; weights reach their cap, and the
-        # noise of exploration its bound.
+        # The switch is within the ladder's trajectory, and the learning rate rises after it. Weights reach their cap,
+        # and the noise of exploration its bound.
         "other": {"discount": 0.9, "tau": 0.1, "inverse_temperature": 20.0, "iql_tau": 0.9, "iql_deterministic": True}
         | {"offline_iterations": 40, "value_lr": 1e-3, "critic_lr": 1e-4, "actor_lr": 1e-3, "expl_noise": 0.5},
         "dropout": {"actor_dropout": 0.1},

@@ -10,18 +10,18 @@ from parity_tests.pair import Pair
 from parity_tests.pairs import rebrac
 from shared.data.returns import extract_returns, online_rows
 
-# The offline twin's ladder has the depths, and full size those of the defaults: fewer layers are compiled sooner.
+# Fewer layers compile faster; the offline twin's checks cover other depths, and the full-size check the default ones.
 SHALLOW = rebrac.SMALL | {"actor_n_hiddens": 1, "critic_n_hiddens": 1}
 
 
 def call_statics(config: Any, start: int, num_updates: int) -> dict[str, int]:
-    """The phase of the first update in a call, and how many steps of the warm-up lie before it."""
+    """The phase of the first update in a call, and the number of warm-up steps before it."""
     idle = sum(step < config.switch + config.learning_starts for step in range(start, start + num_updates))
     return {"phase": (start + idle) % config.policy_freq, "idle": idle}
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     outputs = staticmethod(rebrac.PAIR.outputs)
 
@@ -48,17 +48,18 @@ PAIR = Adapter(
     benchmark_updates=50,
     variants={
         "default": SHALLOW,
-        # The switch comes with the first warm update; the weight falls after the warm-up's steps, which end within a
-        # call. A quarter of a batch is new.
+        # The switch comes with the first update after the warm ones. The weight falls after the warm-up's steps, which
+        # end within a call. A quarter of a batch is new.
         "other": dict(rebrac.PAIR.variants["other"])
         | SHALLOW
         | {"offline_iterations": 30, "online_iterations": 8, "min_decay_coef": 0.3, "online_share": 0.25}
         | {"learning_starts": 3}
         | {"use_calibration": True, "expl_noise": 0.2},
-        # The weight is at its least from the first warm update on; exploration reaches the bounds.
+        # The weight has its smallest value from the first update after the warm ones on; exploration reaches the
+        # bounds.
         "plain": dict(rebrac.PAIR.variants["plain"])
         | {"offline_iterations": 20, "online_iterations": 5, "online_share": 0.75, "expl_noise": 1.0},
     },
-    # When the actor steps is proven of the offline twin, and its phase by the shipped path.
+    # The offline twin's checks cover when the actor steps, and the shipped path covers its phase.
     facts=replace(rebrac.PAIR.facts, first_delayed=None),
 )

@@ -13,9 +13,9 @@ SMALL = {"hidden_dims": (24, 32), "n_critics": 4, "critic_updates": 3, "learning
 
 
 class Adapter(Pair):
-    """RLPD's own parts of the description."""
+    """This pair's overrides."""
 
-    # The loop inside an update is counted, one step of the critics: the target looks up ten arrays of weights.
+    # The count is for the loop inside an update, one step of the critics: the target looks up ten arrays of weights.
     gathers = 10
     counted_updates = 2
     compiled_in = "float32"
@@ -27,7 +27,7 @@ class Adapter(Pair):
     }
 
     def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
-        # States are normalised only where a setting says so.
+        # States are normalised only if a setting says so.
         return extract_transitions(raw)
 
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
@@ -71,14 +71,14 @@ PAIR = Adapter(
     benchmark_updates=2,
     variants={
         "default": SMALL,
-        # An update is a single step of the critics, on an odd number of rows. All critics make the target, no layer is
-        # normalised, and the first action after the warm updates is the last uniform one.
+        # An update is a single step of the critics, on an odd number of rows. All critics contribute to the target, no
+        # layer is normalised, and the first action after the warm updates is the last uniform one.
         "single": SMALL
         | {"critic_updates": 1, "n_critics": 3, "n_target_critics": 3, "batch_size": 31, "critic_ln": False}
         | {"backup_entropy": False, "target_entropy": 0.0, "initial_temperature": 0.3, "discount": 0.9, "tau": 0.1}
         | {"actor_lr": 1e-3, "critic_lr": 3e-3, "temperature_lr": 1e-2}
         | {"offline_iterations": 25, "learning_starts": 6},
-        # There it is the policy's first one.
+        # Here it is the policy's first one.
         "other": SMALL
         | {"critic_updates": 2, "n_target_critics": 1, "offline_iterations": 25, "learning_starts": 5}
         | {"target_entropy": -4.0, "temperature_lr": 1e-2, "hidden_dims": (32,)},

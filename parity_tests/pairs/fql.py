@@ -9,7 +9,7 @@ SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32)}
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Every network's, and where the flow ends; noise and times are columns of the batch, whatever they mean there."""
+    """Every network's output, and the flow's end points; arbitrary columns of the batch serve as noise and times."""
     return {
         "actor": twin.actor(batch.observations, batch.actions),
         "flow": twin.flow(batch.observations, batch.actions, batch.observations[:, 0]),
@@ -19,7 +19,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     outputs = staticmethod(outputs)
 
@@ -34,7 +34,7 @@ PAIR = Adapter(
     benchmark_updates=10,
     variants={
         "default": SMALL,
-        # The other critic in the target, the Q term by its size, the norms the other way round, deeper networks
+        # The other aggregation in the target, a normalised Q term, the norms exchanged, deeper networks
         "other": {"actor_hidden_dims": (16, 24, 16), "critic_hidden_dims": (24, 16, 24)}
         | {"q_agg": "min", "normalize_q": True, "actor_ln": True, "critic_ln": False}
         | {"flow_steps": 3, "distill_coef": 0.3, "discount": 0.9, "tau": 0.1, "learning_rate": 1e-3},

@@ -1,4 +1,4 @@
-"""What pairs that learn from a model's roll-outs have in common: two buffers, and a small model that is made up."""
+"""Shared parts of the adapters for pairs that learn from a model's roll-outs: two buffers and a small made-up model."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -20,41 +20,41 @@ from shared.frameworks import jax_data, jax_ring, torch_ring
 from shared.frameworks.exchange import blank_state, to_jax
 from shared.frameworks.twins import load_twin
 
-# Of a run of the dynamics pair in Hopper, in both frameworks' files
+# A checkpoint of a run of the dynamics pair in Hopper, in both frameworks' formats
 MODEL = Path(__file__).parent / "policies" / "hopper_model"
-# Settings with which a run has this model
+# Settings for a run with this model
 LEARNT = {"env": "mini/hopper-medium-replay", "dynamics": str(MODEL)}
 # Synthetic rows, and the capacity of their ring
 SEEN, CAPACITY = 50, 60
-# Of the made-up model
+# The sizes of the made-up model
 SIZES = ModelSizes(11, 3, 3, 2)
 # Farther than any state of a dataset
 FAR = 1000.0
-# Roll-outs on the ladder, each of as many rows
+# The number of roll-outs on the ladder, and of rows in each
 ROLLOUTS, ROWS = 3, 20
 
 
 def load(raw: dict[str, np.ndarray]) -> Batch:
-    """Transitions whose next state is known, as they are."""
+    """Transitions with a known next state, unchanged."""
     return extract_known(raw, "d4rl/hopper-v2")
 
 
 class Tensors(NamedTuple):
-    """What the PyTorch twin's batches are taken from."""
+    """The sources of the PyTorch twin's batches."""
 
     rows: Batch
     ring: Batch
 
 
 def synthetic(dataset: Batch) -> Batch:
-    """Rows that no dataset holds, as NumPy's arrays."""
+    """Rows that are in no dataset, as NumPy arrays."""
     rng = np.random.default_rng(6)
     columns = (column[:SEEN] + rng.normal(size=column[:SEEN].shape) for column in map(np.asarray, dataset))
     return Batch(*columns)._replace(terminals=(rng.random(SEEN) < 0.3).astype(float))
 
 
 def ready(twin: Any, dataset: Any, config: Any) -> Any:
-    """The dataset with a ring of synthetic rows beside it, which is not yet full."""
+    """The dataset and a ring of synthetic rows, which is not yet full."""
     if isinstance(dataset, Batch):
         ring = torch_ring.Ring(dataset, CAPACITY, keeps_dataset=False)
         on_host = Batch(*(column.cpu() for column in dataset))
@@ -68,8 +68,8 @@ def ready(twin: Any, dataset: Any, config: Any) -> Any:
 
 
 def take(twin: Any, sources: Any, indices: Any, config: Any) -> Batch:
-    """A batch of both, the dataset's rows first."""
-    # How many those are is known of an update's batch. To count them would make the host wait for the device.
+    """A batch from both sources, with the dataset's rows first."""
+    # For an update's batch their number is known. Counting them would make the host wait for the device.
     if len(indices) == config.batch_size:
         return twin.take_both(sources.rows, sources.ring, indices, twin.shares(config)[0])
     size = len(sources.rows.rewards if isinstance(sources.rows, Batch) else sources.rows)
@@ -77,7 +77,7 @@ def take(twin: Any, sources: Any, indices: Any, config: Any) -> Batch:
 
 
 def terminated(states: Any) -> Any:
-    """An end that some states of every kind of data have."""
+    """A terminal condition that some states of every kind of data meet."""
     return (7.0 * states[..., 3] + states[..., 5]) % 1.0 < 0.3
 
 
@@ -92,21 +92,21 @@ def models(dtype: torch.dtype) -> tuple[Any, Any]:
         trainer = twins[0].create_trainer(configs[0], SIZES.state_dim, SIZES.action_dim, 1.0)
     trainer.best_loss.copy_(torch.tensor([2.0, 3.0, 1.0]))
     trainer.std.fill_(3.0)
-    # Asked for in the middle of a trace, too
+    # This may be called during a trace, too
     with jax.ensure_compile_time_eval():
         state = to_jax(trainer, blank_state(twins[1], configs[1], SIZES.state_dim, SIZES.action_dim))
         return trainer.model(terminated), state.model(terminated)
 
 
 def drawn(seed: int, length: int, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What all steps of roll-outs draw."""
+    """The draws of all steps of a roll-out."""
     rng = np.random.default_rng(seed)
     normals = rng.normal(size=(length, SIZES.n_ensemble, rows, SIZES.state_dim + 1))
     return rng.normal(size=(length, rows, SIZES.action_dim)), normals, rng.integers(SIZES.n_elites, size=(length, rows))
 
 
 def rolled_out(twin: Any, batch: Batch) -> dict[str, Any]:
-    """What several roll-outs leave in a ring that wraps round, and where it stands."""
+    """The contents of a ring that wraps around after several roll-outs, and its position."""
     length, starts = twin.hp.rollout_length, batch.observations[:ROWS]
     capacity, width = ROWS * length, SIZES.state_dim * 2 + SIZES.action_dim + 2
     if isinstance(starts, torch.Tensor):
@@ -126,7 +126,7 @@ def rolled_out(twin: Any, batch: Batch) -> dict[str, Any]:
 
 
 class _Drawn(NamedTuple):
-    """As a twin's `StepDraws`."""
+    """Stands in for a twin's `StepDraws`."""
 
     actor: Any
     model: Draws
@@ -151,7 +151,7 @@ def _torch_rolled_out(twin: Any, batch: Batch, starts: torch.Tensor, length: int
 
 
 def in_parts(twin: Any, state: Any, model: Any, rows: Any, ring: Any, key: Any, step: Any) -> tuple[Any, Any]:
-    """What `imagine` of the JAX twin makes of the same, by the functions that it is made of."""
+    """The result of the JAX twin's `imagine`, computed with the functions that it consists of."""
     hp = state.hp
     start_key, steps_key = jax.random.split(jax.random.fold_in(key, step))
 
@@ -170,13 +170,13 @@ def in_parts(twin: Any, state: Any, model: Any, rows: Any, ring: Any, key: Any, 
 
 
 class Shifted(NamedTuple):
-    """A model of the JAX twin with `more` reward; its states are large where an episode ends, and then larger."""
+    """A model of the JAX twin with `more` reward; its states are large at the end of an episode, then even larger."""
 
     model: Any
     more: Any
 
     def step(self, observations: Any, *args: Any) -> Any:
-        """A step of the model, from states of which those after an end are beyond all others."""
+        """A step of the model; states after the end of an episode exceed all others."""
         step = self.model.step(observations, *args)
         after = abs(observations).max(axis=-1, keepdims=True) > FAR / 2
         states = jnp.where(after, 10.0 * FAR, step.next_observations + FAR * step.terminals[..., None])
@@ -184,14 +184,14 @@ class Shifted(NamedTuple):
 
 
 def shipped(scene: Any) -> dict[str, float]:
-    """The compiled roll-outs against their parts, after no update and after some, in a ring that comes round."""
+    """Compares compiled roll-outs with their parts, before any update and after some, in a ring that wraps around."""
     twin, hp, rows = scene.jax_twin, scene.hp, scene.jax_dataset.rows
-    # Of few rows each is drawn soon, and none beyond them.
+    # With few rows, each one is drawn soon, and no row beyond them.
     starts = {int(row) for seed in range(20) for row in twin.draw_starts(jax.random.key(seed), hp, 20).indices}
     found = {"first states": float(starts != set(range(20)))}
     model, number = models(torch.get_default_dtype())[1], hp.rollout_batch_size * hp.rollout_length
     ring = jax_ring.Ring.create(rows, number + 10, keeps_dataset=False)
-    # Once a state is the largest number, and once a reward below 0; the states of no transition are larger than others
+    # In one case a state is the largest number, in the other a reward below 0; states of no transition are larger
     for step, more in ((0, 0.0), (8, -100.0 * FAR)):
         given = scene.state(), Shifted(model, jnp.asarray(more, dtype=float)), rows, ring, jax.random.key(4), step
         expected, figures = interpreted(partial(in_parts, twin))(*given)
@@ -205,7 +205,7 @@ def shipped(scene: Any) -> dict[str, float]:
 
 
 def replays(name: str, trainer: str) -> Callable[[Any], None]:
-    """Of a pair and its class: what lets a run of the JAX twin begin and draw roll-outs as the PyTorch twin's did."""
+    """Returns a patch that makes a JAX twin's run start and draw roll-outs as the PyTorch twin's run did."""
     return partial(_replays, name, trainer)
 
 
@@ -243,12 +243,12 @@ def _replays(name: str, trainer: str, patch: Any) -> None:
     patch.setattr(classes[1], "roll_out", record)
     patch.setattr(ours, "draw_starts", lambda *args: ours.Starts(jnp.asarray(starts.pop(0).indices.numpy())))
     patch.setattr(classes[0], "roll_out", replay)
-    # Traced anew each time, so that each roll-out has its own draws
+    # Traced again each time, so that each roll-out has its own draws
     patch.setattr(ours, "imagine", ours.imagine.__wrapped__)
 
 
 def prepared(twin: Any) -> dict[str, Any]:
-    """The shares of batches, which draws are too few to tell."""
+    """The shares of batches, which a few draws do not reveal."""
     of = {
         (size, ratio): twin.TrainConfig(batch_size=size, real_ratio=ratio) for size in (7, 256) for ratio in (0.05, 0.3)
     }
@@ -256,12 +256,12 @@ def prepared(twin: Any) -> dict[str, Any]:
 
 
 class ImaginedPair(Pair):
-    """A pair that learns from a model's roll-outs too."""
+    """A pair that also learns from a model's roll-outs."""
 
     further_rows = SEEN
     drawn_once = {"draw_starts": (), "draw_step": (SIZES,)}
     gathers = 2
-    # Their temperatures have no axes.
+    # Because their temperatures have no axes
     compiled_in = "float32"
 
     shipped = staticmethod(shipped)

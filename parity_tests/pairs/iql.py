@@ -12,7 +12,7 @@ from parity_tests.pair import Facts, Pair, unlikelihood
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Every network's, and what few batches reach: a tie in V's loss, standard deviations beyond their bounds."""
+    """Every network's output, and cases that few batches reach: a tie in V's loss, deviations beyond their bounds."""
     mean, std = twin.actor(batch.observations)
     q1, q2 = twin.critic(batch.observations, batch.actions)
     v = twin.value(batch.observations)
@@ -23,7 +23,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 
 
 def bounded_std(actor: Any, observations: Any, action_dim: int) -> Any:
-    """The policy's standard deviations where its parameters lie below, between and above their bounds."""
+    """The policy's standard deviations if its parameters are below, between and above their bounds."""
     log_std = np.linspace(-25.0, 5.0, action_dim)
     if isinstance(actor, nn.Module):
         log_std = torch.as_tensor(log_std, dtype=torch.get_default_dtype())
@@ -32,12 +32,12 @@ def bounded_std(actor: Any, observations: Any, action_dim: int) -> Any:
 
 
 def advantages(rng: np.random.Generator, size: int) -> dict[str, np.ndarray]:
-    """Some of which bring the policy's weight to its cap, whatever the temperature."""
+    """Advantages, some of which bring the policy's weight to its cap at any temperature."""
     return {"adv": rng.normal(size=size, scale=10.0)}
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     corners = ("weight at a tie", "bounded std")
 
@@ -59,7 +59,7 @@ PAIR = Adapter(
     benchmark_updates=100,
     variants={
         "default": {},
-        # The cosine's end lies within the ladder's trajectory, then the rate rises again; weights reach their cap.
+        # The cosine ends within the ladder's trajectory, and the rate then rises again; weights reach their cap.
         "other": {"discount": 0.9, "tau": 0.1, "inverse_temperature": 20.0, "iql_tau": 0.9, "iql_deterministic": True}
         | {"max_timesteps": 40, "value_lr": 1e-3, "critic_lr": 1e-4, "actor_lr": 1e-3},
         "dropout": {"actor_dropout": 0.1},

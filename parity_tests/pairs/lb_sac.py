@@ -11,7 +11,7 @@ from shared.data.transitions import extract_transitions
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     corners = ("bounded std",)
 
@@ -32,15 +32,15 @@ PAIR = Adapter(
     benchmark_updates=2,
     variants={
         "default": SMALL,
-        # One of the two flags alone: they must not be mistaken for each other.
+        # Only one of the two flags, to detect mistaking one for the other
         "other": OTHER | {"edac_init": True},
         "layer norm": SMALL | {"critic_ln": True, "edac_init": True},
     },
     facts=Facts(rewarded="critic_loss"),
     settings={
-        # A tenth of the default batch: the updates that warm it up would take minutes. And heads that start small. With
-        # PyTorch's own heads the actions of the made-up rows lie very near their bounds. There float32 has no digits
-        # left for the policy's gradient, which is 5e-3 apart (float64: 1e-11).
+        # A tenth of the default batch size, because the warm updates would take minutes, and heads that start small.
+        # With PyTorch's own heads, the actions for the made-up rows are very close to their bounds. There float32 has
+        # no digits left for the policy's gradient, which is 5e-3 apart (float64: 1e-11).
         "full size": {"batch_size": 1000, "edac_init": True},
     },
     tolerances={

@@ -19,13 +19,13 @@ SMALL: dict[str, Any] = {"hidden_dims": (32, 24, 20), "cql_n_actions": 4, "rollo
 
 
 def corner(trainer: Any) -> None:
-    """A temperature beyond 1; the Lagrange multiplier beyond its bound, or so small that any bound but 0 would show."""
+    """Sets a temperature beyond 1, and the Lagrange multiplier beyond its bound or small enough to expose another."""
     trainer.log_temperature.constant.data.fill_(0.5)
     trainer.log_alpha_prime.constant.data.fill_(14.5 if trainer.hp.tune_temperature else -5.0)
 
 
 class Adapter(ImaginedPair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
         return {
@@ -74,7 +74,7 @@ PAIR = Adapter(
     facts=Facts(rewarded="critic_loss"),
     settings={"full size": LEARNT},
     tolerances={
-        # As of MOPO: near an action's bound 1 - tanh(u)^2 has lost most of its digits, in each framework others.
+        # As for MOPO: near an action's bound, 1 - tanh(u)^2 loses most of its digits, differently in each framework.
         "float64": {"loss": 1e-10, "gradient": 5e-9, "update": 2e-9, "log": 2e-9, "shipped path": 1e-8},
         "float32": {"update": 1e-3, "shipped path": 1e-3},
     },

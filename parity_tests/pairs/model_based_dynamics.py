@@ -1,4 +1,4 @@
-"""A dynamics ensemble on the ladder. An update is an epoch of the ladder's few rows, and indices are their order."""
+"""A dynamics ensemble on the ladder. An update is an epoch on the ladder's few rows, and indices are their order."""
 
 from dataclasses import replace
 from types import ModuleType
@@ -14,9 +14,9 @@ from shared.data.transitions import Batch
 from shared.envs.terminations import hopper
 from shared.frameworks.twins import load_twin
 
-# So that the ladder's rows fill no whole number of its batches
+# Chosen so that the ladder's rows do not fill a whole number of batches
 HELD_OUT = 0.3
-# Training goes on however the held-out error moves.
+# Training continues whatever the held-out error does.
 SMALL: dict[str, Any] = {"holdout_ratio": HELD_OUT, "max_epochs_since_update": 1000, "n_ensemble": 3, "n_elites": 2} | {
     "hidden_dims": (32, 20),
     "dynamics_weight_decay": (1e-3, 3e-3, 2e-3),
@@ -25,17 +25,17 @@ MODES = ("aleatoric", "pairwise-diff", "ensemble_std")
 
 
 def load(raw: dict[str, np.ndarray]) -> Batch:
-    """Transitions whose next state is known, as they are."""
+    """Transitions with a known next state, unchanged."""
     return extract_known(raw, "d4rl/hopper-v2")
 
 
 def learnt_from(num_rows: int) -> int:
-    """The rows of each member."""
+    """The number of training rows for each member."""
     return num_rows - held_out_rows(HELD_OUT, num_rows)
 
 
 def ready(twin: Any, dataset: Any, config: Any) -> Any:
-    """The dataset with a split and a bootstrap that both twins are given."""
+    """The dataset with the same split and bootstrap for both twins."""
     num_rows, rng = len(getattr(dataset, "rewards", dataset)), np.random.default_rng(4)
     size, order = learnt_from(num_rows), rng.permutation(num_rows)
     bootstrap = rng.integers(size, size=(config.n_ensemble, size))
@@ -43,14 +43,14 @@ def ready(twin: Any, dataset: Any, config: Any) -> Any:
 
 
 def take(twin: Any, parts: Any, indices: Any, config: Any) -> Any:
-    """An epoch; numbers of rows stand for an order that all members share."""
+    """An epoch; one-dimensional indices stand for an order that all members share."""
     if indices.ndim == 1:
         indices = (indices + 0 * parts.members[:, :1]) % parts.members.shape[1]
     return twin.take_epoch(parts, indices)
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Means and log-variances on held-out rows, and the errors there."""
+    """Means, log-variances and errors on held-out rows."""
     mean, log_var = twin.dynamics(twin.inputs(batch.holdout))
     best_mean, _ = twin.best_dynamics(twin.inputs(batch.holdout))
     losses = twin.holdout_losses(batch.holdout)
@@ -60,7 +60,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 def predicted(twin: Any, batch: Any) -> dict[str, Any]:
     """A step from held-out rows in each mode, and one without a penalty.
 
-    Log-variances stand for normal draws, and the sign of the reward chooses an elite.
+    Log-variances serve as normal draws, and the sign of the reward chooses an elite.
     """
     rows = batch.holdout
     _, log_var = twin.best_dynamics(twin.inputs(rows))
@@ -74,7 +74,7 @@ def predicted(twin: Any, batch: Any) -> dict[str, Any]:
 
 
 def corner(trainer: Any) -> None:
-    """Inputs that are scaled, log-variances beyond both bounds, and members of which some are near their best."""
+    """Scales inputs, moves log-variances beyond both bounds, and brings some members close to their best loss."""
     size = len(trainer.mean)
     trainer.mean.copy_(torch.linspace(-1.0, 1.0, size))
     trainer.std.copy_(torch.linspace(0.5, 2.0, size))
@@ -84,7 +84,7 @@ def corner(trainer: Any) -> None:
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     metric = "steps_followed"
     counted_updates = 2
@@ -123,14 +123,14 @@ PAIR = Adapter(
     benchmark_updates=1,
     variants={
         "default": SMALL,
-        # Three layers, and batches that leave no row of the made-up ones over. At a rate of 1e-3 the last bits would
+        # Three layers, and batches that leave none of the made-up rows over. At a rate of 1e-3 the last bits would
         # double with every epoch on the bundled rows: 7e-8 after fifty of them, instead of 5e-15.
         "other": SMALL
         | {"n_ensemble": 4, "n_elites": 3, "learning_rate": 3e-4, "logvar_loss_coef": 0.05, "batch_size": 45}
         | {"hidden_dims": (24, 20, 16), "dynamics_weight_decay": (1e-3, 3e-3, 2e-3, 5e-3)},
     },
     settings={
-        # A batch and what is left over
+        # One full batch and one with the remaining rows
         "counted": {"batch_size": 100},
         # Few steps, and small ones: large ones magnify the last bits faster than a run's tolerance allows.
         "run": {"env": "mini/hopper-mostly-expert", "n_rollouts": 10, "rollout_length": 3}
@@ -140,9 +140,9 @@ PAIR = Adapter(
         "timed": {"holdout_ratio": HELD_OUT},
     },
     tolerances={
-        # An epoch is several gradient steps, each of them rounded: 4e-5, and 1e-4 after eleven epochs. Where rewards
-        # are large, the lower bound's gradient is 1 - sigmoid(l - l_min), which is 5e-5 with the rounding of 1: 8e-4.
-        # Of several steps of Adam's in a recording, which rounds its corrections otherwise: 6e-12.
+        # An epoch is several gradient steps, each of them rounded: 4e-5, and 1e-4 after eleven epochs. If rewards are
+        # large, the lower bound's gradient is 1 - sigmoid(l - l_min), which is 5e-5 with the rounding of 1: 8e-4.
+        # Several Adam steps in a recording, which rounds its corrections differently, give 6e-12.
         "float64": {"recording": 5e-11},
         "float32": {"update": 2e-3, "shipped path": 5e-4},
     },

@@ -1,4 +1,4 @@
-"""MOPO on the ladder: updates on two buffers, and roll-outs of a small model that is made up."""
+"""MOPO on the ladder: updates on two buffers, and roll-outs of a small made-up model."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ SMALL: dict[str, Any] = {"hidden_dims": (48, 40), "rollout_batch_size": 30, "rol
 
 
 def corner(trainer: Any) -> None:
-    """A temperature beyond its bound, where it has no target of its own that brings it below."""
+    """Sets the temperature beyond its bound, unless its own target brings it below."""
     if trainer.hp.target_entropy is None:
         trainer.log_temperature.constant.data.fill_(0.5)
 
 
 class Adapter(ImaginedPair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
         return {
@@ -78,9 +78,9 @@ PAIR = Adapter(
     facts=Facts(rewarded="critic_loss"),
     settings={"full size": LEARNT},
     tolerances={
-        # As of SAC-N: near an action's bound 1 - tanh(u)^2 has lost most of its digits, in each framework others. A
+        # As for SAC-N: near an action's bound, 1 - tanh(u)^2 loses most of its digits, differently in each framework. A
         # loss differs by up to 3e-11, after a step by 7e-10, a moment by 4e-10, a gradient by 1.2e-9. In single
-        # precision a last bias, which is near 0, differs by 3e-4.
+        # precision a last bias, which is close to 0, differs by 3e-4.
         "float64": {"loss": 1e-10, "gradient": 5e-9, "update": 2e-9, "log": 2e-9, "shipped path": 1e-8},
         "float32": {"update": 1e-3, "shipped path": 1e-3},
     },

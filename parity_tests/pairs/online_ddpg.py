@@ -1,4 +1,4 @@
-"""DDPG on the ladder: what it learns from a dataset, and from what it has seen of an environment."""
+"""DDPG on the ladder, with a dataset and with experience from an environment."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from parity_tests.pair import Facts, Pair
 from parity_tests.pairs import quantiles
 
 SMALL = {"env": "mini/hopper-mostly-expert", "actor_hidden_dims": (64, 48), "critic_hidden_dims": (48, 64)}
-# Rows that count as experience so far: fewer than a dataset has, so that a draw beyond them shows.
+# The rows of experience so far, fewer than a dataset has, so that a draw beyond them is noticed.
 FILLED = 150
 
 
 def corner(trainer: Any) -> None:
-    """Actions near their bounds, which exploration crosses, and critics that differ."""
+    """Moves actions close to their bounds, which exploration crosses, and makes critics differ."""
     for actor in (trainer.actor, trainer.actor_target):
         actor.net[-1].weight.data.mul_(20.0)
     for member in trainer.critic_target.members:
@@ -20,7 +20,7 @@ def corner(trainer: Any) -> None:
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     records_on_cpu = False
 

@@ -1,4 +1,4 @@
-"""DQN on the ladder: what it learns from a dataset, and from what it has seen of an environment."""
+"""DQN on the ladder, with a dataset and with experience from an environment."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from parity_tests.pair import Facts, FinitePair
 from parity_tests.pairs import quantiles
 
 SMALL = {"env": "CartPole-v1", "hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e-3}
-# Rows that count as experience so far: fewer than a dataset has, so that a draw beyond them shows.
+# The rows of experience so far, fewer than a dataset has, so that a draw beyond them is noticed.
 FILLED = 150
 
 
@@ -21,7 +21,7 @@ def explored(rng: Any, rows: int, action_dim: int) -> dict[str, Any]:
 
 
 def schedules(twin: Any) -> dict[str, Any]:
-    """Shares of random actions and numbers of updates, over the steps of a run."""
+    """The shares of random actions and the numbers of updates over the steps of a run."""
     config = twin.TrainConfig(
         batch_size=8, epsilon_start=0.9, epsilon_end=0.2, epsilon_steps=20, update_interval=4, n_updates=2
     )
@@ -33,7 +33,7 @@ def schedules(twin: Any) -> dict[str, Any]:
 
 
 class Adapter(FinitePair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     corners = ("acting",)
     records_on_cpu = False

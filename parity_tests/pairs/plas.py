@@ -6,13 +6,13 @@ from parity_tests.families import Family
 from parity_tests.pair import Facts, Pair
 from parity_tests.pairs.finetune_spot import pretrained
 
-# One more than the ladder's warm updates: the first update after those is the VAE's last one.
+# One more than the ladder's warm updates, so that the first update after those is the VAE's last one.
 AS_WARM = 31
 SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32), "vae_hidden_dims": (32, 32)}
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Every network's; the decoder's for codes on both sides of the encoder's mean."""
+    """Every network's output; the decoder's for codes on both sides of the encoder's mean."""
     mean, std = twin.encoder(batch.observations, batch.actions)
     return {
         "code's mean": mean,
@@ -25,7 +25,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     outputs = staticmethod(outputs)
 

@@ -1,4 +1,4 @@
-"""PRDC on the ladder. All rows of the dataset are searched for those nearest to the policy's actions."""
+"""PRDC on the ladder. The search for the nearest rows to the policy's actions covers the whole dataset."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ SMALL = {"env": "mini/hopper-mostly-expert", "actor_hidden_dims": (64, 48), "cri
 
 
 def corner(trainer: Any) -> None:
-    """Actions near their bounds, which the noise crosses, and critics that differ."""
+    """Moves actions close to their bounds, which the noise crosses, and makes critics differ."""
     for actor in (trainer.actor, trainer.actor_target):
         actor.net[-1].weight.data.mul_(20.0)
     for member in trainer.critic_target.members:
@@ -17,9 +17,9 @@ def corner(trainer: Any) -> None:
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
-    # Only where the policy learns is the nearest row searched.
+    # The nearest rows are searched only in updates of the policy.
     gathers = 1.5
     host_calls = 0.5
 

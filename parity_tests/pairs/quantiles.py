@@ -1,4 +1,4 @@
-"""What pairs with critics of means or quantiles have in common on the ladder, those of finite actions above all."""
+"""Shared parts of the adapters for pairs whose critics estimate means or quantiles, mostly with finite actions."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ import torch
 from parity_tests.pictures import pictures
 from shared.runs.encoders import NO_ENCODER
 
-# Of continuous actions
+# Variants for continuous actions
 CONTINUOUS: dict[str, dict[str, Any]] = {
     "quantiles": {"critic": "qr", "n_quantiles": 5, "n_critics": 3, "critic_lr": 3e-3},
     "implicit": {"critic": "iqn", "n_quantiles": 6, "n_greedy_quantiles": 4, "embed_size": 8, "n_critics": 2},
 }
-# Of finite actions
+# Variants for finite actions
 VARIANTS: dict[str, dict[str, Any]] = {
     "quantiles": {"critic": "qr", "n_quantiles": 5, "n_critics": 3, "double": True, "learning_rate": 3e-3},
     "images": {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,), "n_critics": 2, "adam_eps": 3e-3},
@@ -30,14 +30,14 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 
 
 def last_layer(member: Any) -> Any:
-    """Of a critic, the layer that values actions."""
+    """The layer of a critic that computes the actions' values."""
     return member.head if hasattr(member, "head") else member[-1]
 
 
 def corner(trainer: Any) -> None:
-    """Targets that prefer other actions than the critics do, and values of which some differ by more than 1.
+    """Makes targets prefer other actions than the critics do, and some values differ by more than 1.
 
-    The targets' mean over states is 0, so no action is always the best and no critic always the smallest.
+    The targets' mean over states is 0, so that no action is always the best and no critic always the smallest.
     """
     targets = trainer.critic_target
     for member in targets.members:
@@ -50,7 +50,7 @@ def corner(trainer: Any) -> None:
 
 
 def _states(trainer: Any) -> torch.Tensor:
-    """Random observations (500, S), or images of the like."""
+    """Random observations (500, S), or images that show such vectors."""
     first, generator = next(trainer.critic.parameters()), torch.Generator().manual_seed(0)
     if trainer.hp.encoder == NO_ENCODER:
         return torch.randn(500, first.shape[1], generator=generator, dtype=first.dtype)

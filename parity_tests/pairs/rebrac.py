@@ -12,7 +12,7 @@ SMALL = {"hidden_dim": 64}
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
         return {
@@ -43,7 +43,7 @@ PAIR = Adapter(
         "other": SMALL
         | {"policy_freq": 3, "discount": 0.9, "tau": 0.1, "policy_noise": 0.5, "noise_clip": 0.3}
         | {"actor_bc_coef": 0.1, "critic_bc_coef": 0.01, "actor_lr": 3e-4, "critic_lr": 5e-4},
-        # Other depths, the norms the other way round, the Q term as it is, noise that reaches the bounds
+        # Other depths, the norms exchanged, an unscaled Q term, noise that reaches the bounds
         "plain": SMALL
         | {"actor_n_hiddens": 1, "critic_n_hiddens": 2, "actor_ln": True, "critic_ln": False}
         | {"normalize_q": False, "policy_freq": 1, "policy_noise": 1.0, "noise_clip": 2.0},

@@ -10,19 +10,19 @@ from parity_tests.pairs import quantiles
 
 # Learning begins within the first block of the short runs, after a few uniform actions.
 SMALL = {"hidden_dim": 64, "random_steps": 3, "update_every": 5}
-# Rows that count as experience so far: fewer than a dataset has, so that a draw beyond them shows.
+# The rows of experience so far, fewer than a dataset has, so that a draw beyond them is noticed.
 FILLED = 150
 
 
 def corner(trainer: Any) -> None:
-    """Actions so near their lower bound that a softplus is the identity, and targets that differ."""
+    """Moves actions so close to their lower bound that a softplus is the identity, and makes targets differ."""
     trainer.actor.net[-1].bias.data[0] -= 12.0
     for critic in (trainer.critic_1_target, trainer.critic_2_target):
         quantiles.last_layer(critic.net).weight.data.mul_(20.0)
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     compiled_in = "float32"
 
@@ -56,7 +56,7 @@ PAIR = Adapter(
     benchmark_updates=100,
     variants={
         "default": SMALL,
-        # With so large a rate the temperature moves away from 1, and deviations towards their clamp.
+        # With such a large rate, the temperature moves away from 1, and deviations move towards their clamp.
         "fast": SMALL | {"discount": 0.9, "tau": 0.1, "learning_rate": 1e-2},
         "quantiles": SMALL | {"critic": "qr", "n_quantiles": 5, "learning_rate": 3e-3},
         "implicit": SMALL | {"critic": "iqn", "n_quantiles": 6, "n_greedy_quantiles": 4, "embed_size": 8},

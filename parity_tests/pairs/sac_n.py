@@ -11,7 +11,7 @@ from shared.data.transitions import extract_transitions
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     corners = ("bounded std",)
 

@@ -7,7 +7,7 @@ from parity_tests.pair import Facts, Pair, squared_error
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
         return {

@@ -15,7 +15,7 @@ SMALL = WIDTHS | {"n_target_samples": 3, "n_passes": 4, "n_action_samples": 5}
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Every network's; the decoder's for codes on both sides of the encoder's mean, the critics' without dropout."""
+    """Every network's output; the decoder's for codes on both sides of the mean, the critics' without dropout."""
     mean, std = twin.encoder(batch.observations, batch.actions)
     below, raw_below = twin.decoder(batch.observations, mean - std)
     above, raw_above = twin.decoder(batch.observations, mean + std)
@@ -34,7 +34,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 
 
 def corner(trainer: Any) -> None:
-    """Directions that are far from the largest stretch; without spectral norm, values of which critics may doubt."""
+    """Moves directions away from the largest stretch; without spectral norm, scales values to make critics doubt."""
     generator = torch.Generator().manual_seed(0)
     for directions in (trainer.directions, trainer.target_directions):
         for vector in directions.parameters():
@@ -47,22 +47,22 @@ def corner(trainer: Any) -> None:
 
 
 def warms_up(config: Any) -> bool:
-    """Whether an update behind the warm ones is still one of UWAC's own warm-up."""
+    """Whether an update after the warm ones is still in UWAC's own warm-up."""
     return config.imitation_steps >= AS_WARM
 
 
 def statics(config: Any, step: int) -> dict[str, Any]:
-    """Whether it is an update of the warm-up."""
+    """Whether the update is part of the warm-up."""
     return {"warms_up": step <= config.imitation_steps}
 
 
 def warm_updates(config: Any, start: int, num_updates: int) -> dict[str, Any]:
-    """How many updates of an interval are."""
+    """The number of warm-up updates in an interval."""
     return {"warm_updates": min(max(config.imitation_steps - start, 0), num_updates)}
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     draws_inside = True
     # Also the variance of the target's best action
@@ -104,7 +104,7 @@ PAIR = Adapter(
         | {"n_mmd_action_samples": 3, "mmd_kernel": "laplacian", "mmd_sigma": 0.5, "weigh_actor": False}
         | {"actor_lr": 3e-4, "critic_lr": 2e-4, "vae_lr": 5e-4, "alpha_lr": 3e-3}
         | {"q_penalty": 0.1, "variance_scale": 0.2, "clip_bottom": 0.1, "clip_top": 0.9},
-        # The other weight, and weights as they are
+        # The other weight function, without spectral norm
         "inverse": SMALL
         | {"spectral_norm": False, "exp_weight": False, "exp_penalty": True, "q_penalty": 0.5, "imitation_steps": 0}
         | {"variance_scale": 0.05, "clip_bottom": 0.2, "clip_top": 0.8},

@@ -12,7 +12,7 @@ from parity_tests.pair import Facts, Pair, unlikelihood
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Every network's, and what few batches reach: the loss far beyond its clip, deviations beyond their bounds."""
+    """Every network's output, and cases that few batches reach: losses far beyond their clip, deviations too."""
     mean, std = twin.actor(batch.observations)
     q1, q2 = twin.critic(batch.observations, batch.actions)
     return {
@@ -28,7 +28,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 
 
 def bounded_std(actor: Any, observations: Any, action_dim: int) -> Any:
-    """The policy's standard deviations where its parameters lie below, between and above their bounds."""
+    """The policy's standard deviations if its parameters are below, between and above their bounds."""
     log_std = np.linspace(-8.0, 5.0, action_dim)
     if isinstance(actor, nn.Module):
         log_std = torch.as_tensor(log_std, dtype=torch.get_default_dtype())
@@ -37,13 +37,13 @@ def bounded_std(actor: Any, observations: Any, action_dim: int) -> Any:
 
 
 def corner(trainer: Any) -> None:
-    """Target critics that bring errors beyond the loss's clip and weights to their cap."""
+    """Makes target critics bring errors beyond the loss's clip and weights to their cap."""
     for critic in (trainer.critic_target.q1, trainer.critic_target.q2):
         critic.net[-1].weight.data.mul_(8.0)
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """This pair's overrides."""
 
     corners = ("loss of large errors", "loss of negative errors", "bounded std")
 
@@ -65,11 +65,11 @@ PAIR = Adapter(
     benchmark_updates=100,
     variants={
         "default": {},
-        # The other form of the loss, several steps of V on rows of which some are drawn
+        # The other form of the loss, and several steps of V on rows, some of which are drawn
         "other": {"discount": 0.9, "tau": 0.1, "loss_temp": 0.5, "max_clip": 2.0, "gumbel_form": "log"}
         | {"value_updates": 3, "random_actions": 2, "noise": True, "noise_std": 0.3, "inverse_temperature": 20.0}
         | {"value_lr": 1e-3, "critic_lr": 1e-4, "actor_lr": 1e-3, "opt_decay_schedule": "none"},
-        # The cosine's end lies within the ladder's trajectory; no clip.
+        # The cosine ends within the ladder's trajectory; no clip.
         "dropout": {
             "actor_dropout": 0.1,
             "random_actions": 1,
@@ -83,11 +83,11 @@ PAIR = Adapter(
         rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"inverse_temperature": 100.0}
     ),
     settings={
-        # The schedule is a number of Python's, which a recording would fix.
+        # The schedule gives a Python number, which a recording would fix.
         "on device": {"opt_decay_schedule": "none"},
     },
     tolerances={
-        # Exponentials of errors up to 7 multiply what rounding leaves: measured 2e-5 in a loss, 5e-5 in Adam's moments.
+        # Exponentials of errors up to 7 magnify rounding: measured 2e-5 in a loss, 5e-5 in Adam's moments.
         "float32": {"loss": 5e-5, "update": 1e-4},
     },
 )

@@ -1,7 +1,7 @@
 """The second derivation of balanced replay, in other forms than the twins.
 
-There is no reference code. This derivation follows the equations of the paper. A member has matrices of its own. The
-variance of the mixture is a difference of moments. The bound is written with f' and f* of w. Rows are drawn from a
+Because there is no reference code, this derivation follows the equations of the paper. A member has its own matrices.
+The variance of the mixture is a difference of moments. The bound is written with f' and f* of w. Rows are drawn from a
 running sum of priorities, without a tree.
 """
 
@@ -21,13 +21,13 @@ Layers = list[tuple[Tensor, Tensor]]
 
 
 def layers_of(network: Any, member: int) -> Layers:
-    """A member's matrices (in, out) and shifts (out,), as leaves of a graph of their own."""
+    """A member's matrices (in, out) and shifts (out,), as leaves of a separate graph."""
     own = [(layer.weight[member], layer.bias[member, 0]) for layer in network[::2]]
     return [(weight.detach().clone().requires_grad_(), bias.detach().clone().requires_grad_()) for weight, bias in own]
 
 
 def run(layers: Layers, *inputs: Tensor) -> Tensor:
-    """What the layers give, with ReLU between them."""
+    """Runs the layers, with ReLU between them."""
     x = torch.cat(inputs, dim=-1)
     for weight, bias in layers[:-1]:
         x = torch.relu(x @ weight + bias)
@@ -44,34 +44,34 @@ class Member:
     log_alpha: Tensor
 
     def moments(self, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Of its normal distribution."""
+        """The mean and deviation of its normal distribution."""
         mean, log_std = torch.split(run(self.policy, s), ACTION_DIM, dim=-1)
         return mean, torch.exp(torch.clamp(log_std, -20, 2))
 
     def draw(self, s: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
-        """Its action and the logarithm of its density, n of each where eps is (B, n, A)."""
+        """An action and its log-density; n of each if eps is (B, n, A)."""
         mean, std = self.moments(s)
         return squashed(mean, std, eps) if eps.ndim == 2 else squashed(mean[:, None], std[:, None], eps)
 
     def least(self, critics: Sequence[Layers], s: Tensor, a: Tensor) -> Tensor:
-        """The smaller value."""
+        """The smaller value of two critics."""
         return torch.minimum(*(run(q, s, a)[..., 0] for q in critics))
 
 
 def squashed(mean: Tensor, std: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
-    """A draw through tanh, and the logarithm of its density."""
+    """A draw squashed by tanh, and its log-density."""
     u = mean + std * eps
     slope = TanhTransform().log_abs_det_jacobian(u, torch.tanh(u))
     return torch.tanh(u), (Normal(mean, std).log_prob(u) - slope).sum(-1)
 
 
 def normal(*shape: int) -> Tensor:
-    """Standard normal draws, in the order in which they are asked for."""
+    """Standard normal draws."""
     return torch.randn(shape)
 
 
 class Derivation:
-    """The paper's agent, from a fresh trainer's weights."""
+    """The paper's agent, starting from a fresh trainer's weights."""
 
     def __init__(self, c: Any, trainer: Any, rows: int, places: int) -> None:
         self.c, self.rows, self.t = c, rows, 0
@@ -93,7 +93,7 @@ class Derivation:
         }
 
     def step(self, name: str, loss: Tensor) -> None:
-        """Down the gradient of the loss, of these parameters alone."""
+        """Makes a gradient step on the loss, for this optimiser's parameters only."""
         optimizer = self.steps[name]
         parameters = optimizer.param_groups[0]["params"]
         for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
@@ -101,7 +101,7 @@ class Derivation:
         optimizer.step()
 
     def move_targets(self) -> None:
-        """By the rate tau."""
+        """Moves all targets with the rate tau."""
         tau = self.c.tau
         with torch.no_grad():
             for m in self.members:
@@ -113,7 +113,7 @@ class Derivation:
     # ---- offline ----
 
     def offline(self, rows: Sequence[Tensor]) -> dict[str, Any]:
-        """One CQL update of every member on the same rows."""
+        """A CQL update of every member on the same rows."""
         c, (s, a, r, s2, d) = self.c, rows
         e, b, n = c.n_ensemble, c.batch_size, c.cql_n_actions
         eps, eps2 = normal(e, b, ACTION_DIM), normal(e, b, ACTION_DIM)
@@ -134,7 +134,7 @@ class Derivation:
         return log
 
     def member(self, i: int, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor, draws: tuple) -> tuple:
-        """A member's losses of policy, critics and temperature, and what is logged of them."""
+        """A member's losses for policy, critics and temperature, and their logs."""
         c, m, (eps, eps2, uniform, current, following) = self.c, self.members[i], draws
         n = c.cql_n_actions
         pi, log_pi = m.draw(s, eps)
@@ -163,33 +163,33 @@ class Derivation:
     # ---- online ----
 
     def mixed(self, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Moments of the even mixture of the members' distributions."""
+        """The mean and deviation of the even mixture of the members' distributions."""
         means, stds = zip(*(m.moments(s) for m in self.members), strict=True)
         mean = sum(means) / len(means)
         second = sum(std**2 + mu**2 for mu, std in zip(means, stds, strict=True)) / len(means)
         return mean, torch.sqrt(second - mean**2)
 
     def value(self, targets: bool, s: Tensor, a: Tensor) -> Tensor:
-        """The mean of the members' smaller values."""
+        """The members' mean of their smaller values."""
         values = [m.least(m.targets if targets else m.critics, s, a) for m in self.members]
         return sum(values) / len(values)
 
     def w(self, s: Tensor, a: Tensor) -> Tensor:
-        """The density ratio itself."""
+        """The density ratio."""
         return torch.log1p(torch.exp(run(self.ratio, s, a)[:, 0]))
 
     def enter(self, place: int) -> None:
-        """A new row of the environment."""
+        """Gives a new row of the environment its priority."""
         c = self.c
         self.priorities[self.rows + place] = c.online_share / (1 - c.online_share) * self.rows / (1 + c.learning_starts)
 
     def choose(self, uniform: Tensor) -> np.ndarray:
-        """Row k where the running sum of priorities first exceeds that share of the whole."""
+        """The row at which the running sum of priorities first exceeds this share of the total."""
         sums = np.cumsum(self.priorities)
         return np.array([int(np.flatnonzero(sums > float(u) * sums[-1])[0]) for u in uniform])
 
     def online(self, rows_at: Callable[[np.ndarray], tuple[Tensor, ...]], seen: int) -> tuple[dict[str, Any], tuple]:
-        """One update; what it logs, and its rows as the twin keeps them."""
+        """An online update; returns its log, and its rows in the twin's form."""
         c, half = self.c, self.c.batch_size // 2
         old = np.random.randint(0, self.rows, size=half)
         new = np.random.randint(0, seen, size=c.batch_size - half) + self.rows
@@ -226,6 +226,6 @@ class Derivation:
         return log | {"average_target_q": y.mean()}, shown
 
     def act(self, s: Tensor) -> Tensor:
-        """A sample of the ensemble."""
+        """A sampled action of the ensemble."""
         with torch.no_grad():
             return squashed(*self.mixed(s), normal(len(s), ACTION_DIM))[0]

@@ -1,4 +1,4 @@
-"""What every derivation needs: CORL's optimiser, target update and batches, and the comparison at the end."""
+"""Helpers for all derivations: CORL's optimiser, target update and batches, and the final comparisons."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -30,13 +30,13 @@ def polyak(target: nn.Module, source: nn.Module, tau: float) -> None:
 
 
 def mlp(*widths: int, end: nn.Module | None = None) -> nn.Sequential:
-    """Linear layers with ReLU between them, drawn one after the other; what follows the last."""
+    """Linear layers with ReLU between them, drawn in order, and `end` after the last one."""
     layers = [layer for inputs, outputs in pairwise(widths) for layer in (nn.Linear(inputs, outputs), nn.ReLU())]
     return nn.Sequential(*layers[:-1], *([] if end is None else [end]))
 
 
 def at_the_weights_of(ours: nn.Module, network: Network) -> Network:
-    """A derivation's network with the weights of the twin's; they are as many, of the same shapes."""
+    """Copies the twin's weights to a derivation's network with the same shapes."""
     for mine, other in zip(ours.parameters(), network.parameters(), strict=True):
         assert mine.shape == other.shape
         other.data.copy_(mine.data)
@@ -44,19 +44,19 @@ def at_the_weights_of(ours: nn.Module, network: Network) -> Network:
 
 
 def assert_same_weights(ours: Sequence[nn.Module], networks: Sequence[nn.Module]) -> None:
-    """Every parameter of all networks, in their order."""
+    """Checks that all parameters of all networks are equal, in order."""
     for number, (mine, other) in enumerate(zip(ours, networks, strict=True), start=1):
         for a, b in zip(mine.parameters(), other.parameters(), strict=True):
             assert torch.equal(a, b), f"network {number}"
 
 
 def assert_same_actions(found: np.ndarray, expected: Tensor) -> None:
-    """What `act` returns, against a derivation's policy."""
+    """Checks the result of `act` against a derivation's policy."""
     assert torch.equal(torch.as_tensor(found), expected.detach())
 
 
 def same_draws() -> None:
-    """Both sides' generators, set alike before either begins to draw."""
+    """Seeds the generators before each side draws, so that both draw the same."""
     np.random.seed(5)
     torch.manual_seed(5)
 
@@ -64,15 +64,15 @@ def same_draws() -> None:
 def six_updates(
     twin: Any, config: Any, trainer: Any, dataset: Batch, derived: Callable[[Any], Log], tolerance: float
 ) -> None:
-    """Updates of the twin and of a derivation draw the same numbers, and log the same.
+    """Checks that updates of the twin and of a derivation draw the same numbers, and log the same.
 
     Args:
         twin: The module.
         config: Its settings.
         trainer: Its state.
         dataset: Tensors.
-        derived: From a batch, as `columns_of` gives it, to what an update logs; draws what the update draws.
-        tolerance: Of the log.
+        derived: Makes an update on a batch, as `columns_of` gives it, with its own draws, and returns its log.
+        tolerance: The relative tolerance for the log.
     """
     logs, expected = [], []
     same_draws()
@@ -89,14 +89,14 @@ def six_updates(
 
 
 def columns_of(dataset: Batch, batch_size: int) -> tuple[Tensor, ...]:
-    """A batch as CORL draws it, rewards and done flags (B, 1)."""
+    """A batch drawn as in CORL, with rewards and done flags (B, 1)."""
     indices = np.random.randint(0, len(dataset.rewards), size=batch_size)
     s, a, r, s2, d = (column[indices] for column in dataset)
     return s, a, r[:, None], s2, d[:, None]
 
 
 def assert_same_bits(trainer: Any, reference: dict[str, nn.Module | Tensor]) -> None:
-    """Every parameter of every part."""
+    """Checks that all parameters of all parts are equal."""
     for name, part in reference.items():
         ours = getattr(trainer, name)
         theirs = list(part.parameters()) if isinstance(part, nn.Module) else [part]
@@ -105,7 +105,7 @@ def assert_same_bits(trainer: Any, reference: dict[str, nn.Module | Tensor]) -> 
 
 
 def assert_same_log(ours: Sequence[Log], reference: Sequence[Log], tolerance: float = 0.0) -> None:
-    """What each update logs: CORL's names, no more and no fewer, and its values within a relative `tolerance`."""
+    """Checks the log of each update: exactly CORL's names, and its values within a relative `tolerance`."""
     for step, (found, expected) in enumerate(zip(ours, reference, strict=True), start=1):
         assert found.keys() == expected.keys(), f"update {step}: {sorted(found.keys() ^ expected.keys())}"
         for name, value in expected.items():

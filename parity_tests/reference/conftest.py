@@ -1,4 +1,4 @@
-"""One thread and one dataset for every derivation."""
+"""Fixtures for all derivations: one thread and one dataset."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from shared.data.transitions import Batch
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Bits may depend on how a sum is split over threads."""
+    """Uses one thread, because bits may depend on how a sum is split over threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -35,5 +35,5 @@ def dataset() -> Batch:
 
 @pytest.fixture(scope="module")
 def choices(dataset: Batch) -> Batch:
-    """The dataset with an action of six in each row, and rewards on both sides of the corner of Huber's loss."""
+    """The dataset with one of six actions in each row, and with rewards on both sides of the Huber loss's corner."""
     return dataset._replace(actions=dataset.actions.argmax(1), rewards=3 * dataset.rewards)

@@ -1,4 +1,4 @@
-"""What the derivations of d3rlpy's algorithms share: its networks in its order of draws, quantiles, its VAE, steps."""
+"""Helpers for derivations of d3rlpy's algorithms: networks in its order of draws, quantiles, its VAE, steps."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Z = 2 * ACTION_DIM
 
 
 def tried(widths: Sequence[int], inputs: Sequence[int], *outputs: int) -> list[nn.Sequential | nn.Linear]:
-    """d3rlpy's network: hidden layers, which random rows of these sizes are put through, and then its heads."""
+    """d3rlpy's network: hidden layers, through which it runs random rows of these sizes, then its heads."""
     body = mlp(sum(inputs), *widths, end=nn.ReLU())
     for size in inputs:
         torch.rand(2, size)
@@ -23,7 +23,7 @@ def tried(widths: Sequence[int], inputs: Sequence[int], *outputs: int) -> list[n
 
 
 def stepped(optimizer: torch.optim.Optimizer, loss: Tensor) -> Tensor:
-    """The loss, after a step down its gradient."""
+    """Makes a gradient step on the loss, and returns the loss."""
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -31,19 +31,19 @@ def stepped(optimizer: torch.optim.Optimizer, loss: Tensor) -> Tensor:
 
 
 def middles(count: int) -> Tensor:
-    """Of so many equal parts of 1, (K,)."""
+    """The middles of K equal parts of [0, 1], (K,)."""
     return (torch.arange(count) / count + torch.arange(1, count + 1) / count) / 2
 
 
 def implicit(network: nn.Sequential, inputs: Tensor, t: Tensor) -> Tensor:
-    """What body, head and embedding say of inputs (B, I) at fractions (B, K): (B, K, outputs)."""
+    """The outputs of body, head and embedding for inputs (B, I) at fractions (B, K): (B, K, outputs)."""
     body, head, embedding = network
     cosines = torch.cos(t[:, :, None] * (math.pi * torch.arange(1, embedding.in_features + 1)))
     return head(body(inputs)[:, None, :] * torch.relu(embedding(cosines)))
 
 
 def huber_of_quantiles(u: Tensor, t: Tensor | None) -> Tensor:
-    """Of errors (B, K', K) that K fractions (B, K) weigh, or nothing does: added up over K, mean over K', (B,)."""
+    """The Huber loss of errors (B, K', K), weighted by fractions (B, K) if given: summed over K, mean over K', (B,)."""
     loss = torch.where(u.detach().abs() < 1, u**2 / 2, u.abs() - 0.5)
     if t is not None:
         loss = torch.where(u.detach() < 0, 1 - t[:, None, :], t[:, None, :]) * loss
@@ -51,7 +51,7 @@ def huber_of_quantiles(u: Tensor, t: Tensor | None) -> Tensor:
 
 
 class Vae:
-    """d3rlpy's, drawn from torch's generator; `spread` says whether it met deviations beyond both of their bounds."""
+    """d3rlpy's VAE, drawn from torch's generator; `spread` records whether deviations exceeded both of their bounds."""
 
     def __init__(self, config: Any, bound: float) -> None:
         self.config, self.bound, self.spread = config, bound, False
@@ -60,12 +60,12 @@ class Vae:
         self.adam = adam([*self.encoder.parameters(), *self.decoder.parameters()], config.vae_lr)
 
     def decode(self, s: Tensor, z: Tensor) -> Tensor:
-        """Actions of codes."""
+        """The actions of codes."""
         a = self.decoder(torch.cat([s, z], 1))
         return self.bound * (torch.tanh(a) if self.config.vae_tanh else a)
 
     def learn(self, s: Tensor, a: Tensor) -> Tensor:
-        """The loss that encoder and decoder stepped down."""
+        """The loss, after a gradient step of encoder and decoder."""
         body, mean, log_std = self.encoder
         h = body(torch.cat([s, a], 1))
         wide = log_std(h)

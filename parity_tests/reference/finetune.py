@@ -1,7 +1,7 @@
-"""What the derivations of the twins that go on in the environment share: an environment without chance, and the loop.
+"""Shared parts of the derivations for online twins: a deterministic environment, and the loop.
 
-The loop is written as CORL's is, with arrays of its own. It steps the environment, normalises, stores, draws and hands
-batches to a derivation's update. A run of the twin must have stored the same rows and drawn the same batches.
+The loop is CORL's, with separate arrays. It steps the environment, normalises, stores, draws and passes batches to a
+derivation's update. A run of the twin must have stored the same rows and drawn the same batches.
 """
 
 import copy
@@ -21,16 +21,16 @@ from torch import Tensor
 from parity_tests.reference.common import ACTION_DIM, STATE_DIM
 from shared.envs import families
 
-# Its rewards are scaled.
+# An environment with scaled rewards, and its time limit
 ENV_ID, LIMIT = "reference/hopper-line", 5
-# The same, whose rewards are shifted
+# The same environment with shifted rewards
 ANTMAZE_ID = "reference/antmaze-line"
 # Rows of the dataset, and of the ring, which is full before the online phase ends
 ROWS, CAPACITY = 60, 72
 
 
 class Line(gymnasium.Env):
-    """Moves by its actions; of three episodes one ends early, one by time, one at the last moment."""
+    """Moves by its actions; of three episodes, one ends early, one by the time limit, and one at the last step."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (STATE_DIM,), np.float64)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (ACTION_DIM,), np.float32)
@@ -39,13 +39,13 @@ class Line(gymnasium.Env):
         self.episode, self.moves, self.state = -1, 0, np.zeros(STATE_DIM)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
-        """The start follows from the episode's number alone."""
+        """Starts in a state that depends only on the episode's number."""
         self.episode, self.moves = self.episode + 1, 0
         self.state = np.sin(np.arange(STATE_DIM) + 0.1 * self.episode)
         return self.state.copy(), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
-        """A reward in double precision that single precision would round."""
+        """Gives rewards in double precision that single precision would round."""
         self.moves += 1
         self.state = 0.9 * self.state + 0.1 * np.resize(np.asarray(action, np.float64), STATE_DIM)
         fell = self.moves == (3, 99, LIMIT)[self.episode % 3]
@@ -54,21 +54,21 @@ class Line(gymnasium.Env):
 
 for _name in (ENV_ID, ANTMAZE_ID):
     gymnasium.register(_name, entry_point=f"{__name__}:Line", max_episode_steps=LIMIT)
-# A run takes them for the tasks that they are called after, so their rewards are modified as those tasks' rewards.
+# A run treats them as the tasks that they are named after, and modifies their rewards accordingly.
 TABLE = MappingProxyType(
     {**families.TABLE, ENV_ID: families.TABLE["Hopper-v5"], ANTMAZE_ID: families.TABLE["antmaze-umaze-v2"]}
 )
 
 
 class Lived(NamedTuple):
-    """What a loop did: the batch (s, a, r, s', d) of every update, and the ring's columns at its end."""
+    """The result of a loop: the batch (s, a, r, s', d) of every update, and the ring's columns at the end."""
 
     batches: list[tuple[Tensor, ...]]
     ring: list[np.ndarray]
 
 
 def write_dataset(path: Path) -> dict[str, np.ndarray]:
-    """A file of a few episodes, each ended by a fall, and what is in it."""
+    """Writes a file with a few episodes, each ended by a fall, and returns its content."""
     rng, size = np.random.default_rng(4), ROWS + 1
     raw = {
         "observations": rng.normal(1.0, 2.0, size=(size, STATE_DIM)).astype(np.float32),
@@ -85,10 +85,10 @@ def write_dataset(path: Path) -> dict[str, np.ndarray]:
 
 
 def run_of(twin: ModuleType, trainer_class: Any, config: Any) -> tuple[Lived, Any, Callable[[], None]]:
-    """A run of the PyTorch twin.
+    """Runs the PyTorch twin.
 
     Returns:
-        What it did, a copy of its fresh trainer, and what sets the generators to where they stood beside it.
+        The result, a copy of the fresh trainer, and a function that restores the generators' states of that moment.
     """
     batches, rings, fresh, generators = [], [], [], []
 
@@ -128,9 +128,9 @@ def derived(
     update: Callable[..., Any],
     added: float | None = None,
 ) -> Lived:
-    """CORL's loop over one ring: `act` draws and makes an action (1, A) of a state (1, S), `update` takes a batch.
+    """CORL's loop over one ring: `act` draws and makes an action (1, A) for a state (1, S), `update` takes a batch.
 
-    Where a number is `added` to rewards, they are not scaled, whatever the config says.
+    If a number is `added` to rewards, they are not scaled, regardless of the config.
     """
     states, following = raw["observations"][:-1], raw["observations"][1:]
     mean, std = np.zeros(STATE_DIM, np.float32), np.ones(STATE_DIM, np.float32)
@@ -140,7 +140,7 @@ def derived(
     episodes = np.split(rewards.astype(np.float64), np.flatnonzero(done) + 1)[:-1]
     returns = [episode.sum() for episode in episodes]
     spread = max(returns) - min(returns)
-    # CQL and Cal-QL alone have these.
+    # Only CQL and Cal-QL have these settings.
     factor, shift = getattr(config, "reward_scale", 1.0), getattr(config, "reward_bias", 0.0)
     scaled = config.normalize_reward and added is None
     if scaled:
@@ -178,7 +178,7 @@ def derived(
 
 
 def assert_same_life(ours: Lived, theirs: Lived) -> None:
-    """Batch for batch, row for row, bit for bit."""
+    """Checks that all batches and rows are bitwise equal."""
     assert len(ours.batches) == len(theirs.batches)
     for step, (mine, other) in enumerate(zip(ours.batches, theirs.batches, strict=True), start=1):
         for column, (a, b) in enumerate(zip(mine, other, strict=True)):
@@ -188,7 +188,7 @@ def assert_same_life(ours: Lived, theirs: Lived) -> None:
 
 
 def assert_close_life(ours: Lived, theirs: Lived) -> None:
-    """Batch for batch, row for row, to single precision, to which the policies' last bits are rounded."""
+    """Checks that all batches and rows are equal in single precision, because the policies' last bits are rounded."""
     assert len(ours.batches) == len(theirs.batches)
     for step, (mine, other) in enumerate(zip(ours.batches, theirs.batches, strict=True), start=1):
         for column, (a, b) in enumerate(zip(mine, other, strict=True)):
@@ -199,7 +199,7 @@ def assert_close_life(ours: Lived, theirs: Lived) -> None:
 
 @contextmanager
 def patched(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Attributes replaced for a while: how a mistake is planted in what all twins share."""
+    """Replaces attributes for a while, to plant a mistake in code that all twins share."""
     with pytest.MonkeyPatch.context() as patch:
         for owner, name, value in changes:
             patch.setattr(owner, name, value)

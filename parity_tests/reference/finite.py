@@ -1,4 +1,4 @@
-"""What the derivations of d3rlpy's algorithms for finite actions share: critics and their loss, and six updates."""
+"""Shared parts of the derivations of d3rlpy's algorithms for finite actions: critics, their loss, and six updates."""
 
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -34,7 +34,7 @@ def optimizer_of(parameters: Iterable[nn.Parameter], config: Any) -> torch.optim
 
 
 class Critics:
-    """d3rlpy's critics and targets, in its order, from torch's generator; `corners` says which side of 1 errors met."""
+    """d3rlpy's critics and targets, drawn in its order; `corners` records whether errors were below and above 1."""
 
     def __init__(self, config: Any) -> None:
         self.config, self.step = config, 0
@@ -51,7 +51,7 @@ class Critics:
         return nn.Sequential(body, head, *([nn.Linear(c.embed_size, c.hidden_dims[-1])] if self.kind == "iqn" else []))
 
     def quantiles(self, network: nn.Sequential, s: Tensor, learns: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Of all actions (B, A, K), and the fractions (B, K) that they stand for; those of implicit ones are drawn."""
+        """The quantiles of all actions (B, A, K) and their fractions (B, K), which are drawn for implicit quantiles."""
         c, outputs = self.config, network[:2](s)
         if self.kind == "mean":
             return outputs[:, :, None], None
@@ -62,13 +62,13 @@ class Critics:
         return implicit(network, s, t).transpose(1, 2), t
 
     def copy(self) -> None:
-        """The targets take over every weight."""
+        """Copies every weight to the targets."""
         for target, critic in zip(self.targets, self.critics, strict=True):
             for old, new in zip(target.parameters(), critic.parameters(), strict=True):
                 old.data.copy_(new.data)
 
     def copy_when_due(self) -> None:
-        """After the first update, and each `target_update_period` later."""
+        """Copies after the first update, and every `target_update_period` updates later."""
         if self.step % self.config.target_update_period == 0:
             self.copy()
         self.step += 1
@@ -78,11 +78,11 @@ class Critics:
         return torch.stack([self.quantiles(network, s, learns)[0].mean(2) for network in networks]).mean(0).argmax(1)
 
     def td_loss(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor, a2: Tensor) -> Tensor:
-        """Huber's loss of every critic, added up, where `a2` (B,) comes next; of quantiles each weighs its errors."""
+        """The sum of all critics' Huber losses for next actions `a2` (B,); each quantile weighs its errors."""
         rows = torch.arange(len(a))
         with torch.no_grad():
             v = torch.stack([self.quantiles(target, s2)[0][rows, a2] for target in self.targets])
-            # All quantiles of one critic, the one with the smallest mean
+            # All quantiles of the critic with the smallest mean
             v = v[v.mean(2).argmin(0), rows]
             y = r[:, None] + self.config.discount * v * (1 - d)[:, None]
         losses = []
@@ -96,7 +96,7 @@ class Critics:
 
 
 def both(twin: ModuleType, derived: Callable[[Any], Made], settings: dict[str, Any]) -> tuple[Any, Made]:
-    """Twin and derivation, fresh from one seed."""
+    """A fresh twin and its derivation, from the same seed."""
     config = twin.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
     trainer = twin.create_trainer(config, shape_of(settings), ACTION_DIM, 1.0)
@@ -105,7 +105,7 @@ def both(twin: ModuleType, derived: Callable[[Any], Made], settings: dict[str, A
 
 
 def assert_six_updates(twin: ModuleType, choices: Batch, trainer: Any, reference: Any) -> None:
-    """Both draw the same batches and log the same."""
+    """Checks that both draw the same batches and log the same numbers."""
     logs, expected = [], []
     same_draws()
     for _ in range(UPDATES):
@@ -120,7 +120,7 @@ def assert_six_updates(twin: ModuleType, choices: Batch, trainer: Any, reference
 
 
 def assert_acts(trainer: Any, choices: Batch, expected: Tensor) -> None:
-    """The policy gives these whole numbers, (B,)."""
+    """Checks that the policy gives these integers, (B,)."""
     actions = trainer.act(choices.observations.numpy())
     assert actions.dtype == np.int64
     assert_same_actions(actions, expected)

@@ -1,4 +1,4 @@
-"""What derivations read: vectors, or images through d3rlpy's convolutions."""
+"""Observations for derivations: vectors, or images with d3rlpy's convolutions."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from shared.data.transitions import Batch
 # Channels, kernel and stride of each layer
 LAYERS = {"nature": [(32, 8, 4), (64, 4, 2), (64, 3, 1)], "minatar": [(16, 3, 1)]}
 SHAPES: dict[str, tuple[int, ...]] = {"none": (STATE_DIM,), "nature": (2, 44, 40), "minatar": (4, 6, 5)}
-# A case for each derivation, beside those of vectors
+# Cases with images for each derivation
 IMAGES: dict[str, dict[str, Any]] = {
     "images": {"encoder": "minatar", "hidden_dims": (20,)},
     "larger images": {"encoder": "nature"},
@@ -20,7 +20,7 @@ IMAGES: dict[str, dict[str, Any]] = {
 
 
 class Convolutions(nn.Module):
-    """d3rlpy's, of bytes, in its order of draws: at last it tries an image to count the features."""
+    """d3rlpy's convolutions of bytes, in its order of draws: at the end it runs a random image to count features."""
 
     def __init__(self, encoder: str) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Convolutions(nn.Module):
         self.width = self(torch.rand(1, *SHAPES[encoder])).shape[1]
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features, channel by channel."""
+        """Computes features, channel by channel."""
         x = images / 255
         for layer in self.layers:
             x = torch.relu(layer(x))
@@ -40,7 +40,7 @@ class Convolutions(nn.Module):
 
 
 def reader(encoder: str) -> tuple[nn.Module, int]:
-    """What reads an observation before all other layers, and the number of its features."""
+    """The module that reads an observation before all other layers, and the number of its features."""
     if encoder == "none":
         return nn.Identity(), STATE_DIM
     eyes = Convolutions(encoder)
@@ -48,13 +48,13 @@ def reader(encoder: str) -> tuple[nn.Module, int]:
 
 
 def shape_of(settings: Any) -> Any:
-    """Of an observation under these settings, as twins take it."""
+    """The observation shape under these settings, as twins take it."""
     encoder = settings.get("encoder", "none")
     return STATE_DIM if encoder == "none" else SHAPES[encoder]
 
 
 def layers(config: Any, *outputs: int) -> list[Any]:
-    """d3rlpy's network: what reads an observation, hidden layers, which random rows are put through, and its heads."""
+    """d3rlpy's network: an encoder and hidden layers, through which it runs random rows, then its heads."""
     if config.encoder == "none":
         return tried(config.hidden_dims, (STATE_DIM,), *outputs)
     reader = Convolutions(config.encoder)
@@ -65,7 +65,7 @@ def layers(config: Any, *outputs: int) -> list[Any]:
 
 
 def shown(choices: Batch, settings: Any) -> Batch:
-    """The batch, with images in place of vectors where an encoder reads them."""
+    """The batch, with images in place of vectors if there is an encoder."""
     if (shape := shape_of(settings)) == STATE_DIM:
         return choices
     generator = torch.Generator().manual_seed(0)
@@ -74,7 +74,7 @@ def shown(choices: Batch, settings: Any) -> Batch:
 
 
 def moved(images: Tensor, padding: int) -> Tensor:
-    """Each image padded by its edges, then a part of it as large as it was, which torch's generator chooses."""
+    """Pads each image with its edges, then crops it to its original size at a place drawn from torch's generator."""
     padded = torch.nn.functional.pad(images.float(), [padding] * 4, mode="replicate").to(images.dtype)
     *_, height, width = images.shape
     corners = torch.randint(0, 2 * padding + 1, (len(images), 2)).tolist()

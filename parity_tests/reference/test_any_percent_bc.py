@@ -29,7 +29,7 @@ from shared.frameworks.torch_data import take
 
 
 def network(encoder: str = "none") -> nn.Sequential:
-    """CORL's policy, before its actions are scaled; perhaps behind convolutions."""
+    """CORL's policy, before its actions are scaled, with convolutions if there is an encoder."""
     eyes, features = reader(encoder)
     return nn.Sequential(eyes, mlp(features, 256, 256, ACTION_DIM, end=nn.Tanh()))
 
@@ -38,7 +38,7 @@ def network(encoder: str = "none") -> nn.Sequential:
     ("max_action", "encoder", "padding"), [(1.0, "none", 0), (2.0, "none", 0), (2.0, "minatar", 0), (2.0, "minatar", 2)]
 )
 def test_any_percent_bc(dataset: Batch, max_action: float, encoder: str, padding: int) -> None:
-    """The policy, and how it acts afterwards."""
+    """The policy and its later actions are equal."""
     settings: dict[str, Any] = {"encoder": encoder, "crop_padding": padding}
     dataset = shown(dataset, settings)
     config = any_percent_bc.TrainConfig(device="cpu", **settings)
@@ -67,7 +67,7 @@ def test_any_percent_bc(dataset: Batch, max_action: float, encoder: str, padding
 
 @pytest.mark.parametrize("encoder", ["none", "minatar"])
 def test_weights_start_where_the_seed_says(encoder: str) -> None:
-    """There is one network, its layers drawn in order."""
+    """There is a single network, whose layers are drawn in order."""
     settings: dict[str, Any] = {"encoder": encoder}
     config = any_percent_bc.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)

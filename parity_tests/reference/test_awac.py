@@ -47,7 +47,7 @@ class ReferenceAWAC:
         self.mean, self.q1, self.q2 = map(at_the_weights_of, ours, networks(config.hidden_dim))
         self.log_std = nn.Parameter(torch.zeros(ACTION_DIM))
         self.q1_t, self.q2_t = copy.deepcopy((self.q1, self.q2))
-        # The bare parameter comes first in CORL's module.
+        # The bare parameter is first in CORL's module.
         self.actor_adam = adam([self.log_std, *self.mean.parameters()], config.learning_rate)
         self.q1_adam, self.q2_adam = (
             adam(network.parameters(), config.learning_rate) for network in (self.q1, self.q2)
@@ -59,7 +59,7 @@ class ReferenceAWAC:
         return Normal(self.mean(s), self.log_std.clamp(-20, 2).exp())
 
     def sample(self, s: Tensor) -> Tensor:
-        """Drawn from torch's generator and cut, without a gradient."""
+        """Draws an action from torch's generator and clips it, without a gradient."""
         with torch.no_grad():
             return self.policy(s).rsample().clamp_(-1.0, 1.0)
 
@@ -68,7 +68,7 @@ class ReferenceAWAC:
         q1, q2, config = self.q1, self.q2, self.config
         with torch.no_grad():
             y = r + config.discount * (1.0 - d) * q_min(self.q1_t, self.q2_t, s2, self.sample(s2))
-        # Drawn here, at the old policy, which does not change before it is used; the critics do.
+        # Drawn here from the policy, which does not change before the action is used, unlike the critics.
         a_pi = self.sample(s)
         inputs = torch.cat([s, a], dim=-1)
         critic_loss = mse_loss(q1(inputs), y) + mse_loss(q2(inputs), y)
@@ -97,7 +97,7 @@ def q_min(first: nn.Module, second: nn.Module, s: Tensor, a: Tensor) -> Tensor:
 
 
 def assert_same_awac(trainer: Any, reference: ReferenceAWAC, states: Tensor) -> None:
-    """Every parameter, and how the policy acts."""
+    """Checks that all parameters and the policy's actions are equal."""
     parts = {"critic_1": reference.q1, "critic_2": reference.q2}
     assert_same_bits(trainer, parts | {"critic_1_target": reference.q1_t, "critic_2_target": reference.q2_t})
     assert_same_bits(trainer.actor, {"_mlp": reference.mean})
@@ -112,7 +112,7 @@ OTHER = {"hidden_dim": 64, "batch_size": 64, "learning_rate": 1e-3, "discount": 
     "settings", [{}, OTHER | {"advantage_temperature": 0.001, "tau": 0.1}], ids=["default", "weights at their cap"]
 )
 def test_awac(dataset: Batch, settings: dict[str, Any]) -> None:
-    """Critics, the policy on the new critics, both targets."""
+    """The update trains the critics, then the policy with the new critics, then both targets."""
     config = awac.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
     trainer = awac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -129,7 +129,7 @@ def test_awac(dataset: Batch, settings: dict[str, Any]) -> None:
 
 
 def assert_same_start(twin: ModuleType) -> None:
-    """The actor is built first, then critic 1; the deviation starts at 1."""
+    """Checks that the actor is built first, then critic 1, and that the deviation starts at 1."""
     torch.manual_seed(7)
     trainer = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
@@ -138,7 +138,7 @@ def assert_same_start(twin: ModuleType) -> None:
 
 
 def assert_bounded_deviation(twin: ModuleType, states: Tensor) -> None:
-    """The logarithm lies between -20 and 2."""
+    """Its logarithm is between -20 and 2."""
     trainer = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
     trainer.actor._log_std.data = torch.tensor([-30.0, -20.0, -1.0, 1.0, 2.0, 3.0])
     _, std = trainer.actor(states)
@@ -146,10 +146,10 @@ def assert_bounded_deviation(twin: ModuleType, states: Tensor) -> None:
 
 
 def test_weights_start_where_the_seed_says() -> None:
-    """In CORL's order."""
+    """The order is CORL's."""
     assert_same_start(awac)
 
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """As CORL bounds it."""
+    """The bound is CORL's."""
     assert_bounded_deviation(awac, dataset.observations)

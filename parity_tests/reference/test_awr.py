@@ -1,4 +1,4 @@
-"""AWR from its equations in another arrangement: six iterations in five settings, within 1e-9, in double precision."""
+"""AWR from differently arranged equations: six iterations in five settings, within 1e-9, in double precision."""
 
 import math
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from parity_tests.reference.common import (
 from shared.data.returns import EndedBatch
 from shared.data.transitions import Batch
 
-# Relative, of logs; absolute, of weights: returns are added up in another order.
+# The relative tolerance of logs and the absolute one of weights: returns are added up in another order.
 LOG, WEIGHTS = 1e-9, 1e-9
 FEW: dict[str, Any] = {"value_updates": 16, "actor_updates": 24}
 SMALL: dict[str, Any] = {"value_hidden_dims": (40, 30), "actor_hidden_dims": (50, 20)}
@@ -47,14 +47,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def double_precision() -> Iterator[None]:
-    """So that sums in another order are a thousand million times smaller than what is summed."""
+    """Makes the rounding of sums in another order a thousand million times smaller than the sums."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
 
 
 def episodes_of(dataset: Batch, bound: float) -> EndedBatch:
-    """The rows in episodes of which some end in a terminal and some are cut; actions at their bounds and within."""
+    """The rows as episodes, some ending in a terminal and some cut, with actions both at and within their bounds."""
     cut = np.random.default_rng(1).random(ROWS) < 0.05
     cut[-1] = True
     s, a, r, s2, d = (column.double() for column in dataset)
@@ -63,14 +63,14 @@ def episodes_of(dataset: Batch, bound: float) -> EndedBatch:
 
 
 class Momentum:
-    """Gradient descent, by hand."""
+    """Gradient descent with momentum, written by hand."""
 
     def __init__(self, network: nn.Module, lr: float) -> None:
         self.parameters, self.lr = list(network.parameters()), lr
         self.velocity: list[Tensor] = []
 
     def step(self, loss: Tensor) -> float:
-        """One step; returns the loss."""
+        """Makes one step and returns the loss."""
         slope = grad(loss, self.parameters)
         self.velocity = [0.9 * v + g for v, g in zip(self.velocity, slope, strict=True)] if self.velocity else [*slope]
         for parameter, velocity in zip(self.parameters, self.velocity, strict=True):
@@ -79,7 +79,7 @@ class Momentum:
 
 
 class Reference:
-    """The iteration by the book: all k-step returns of a transition, each with its weight."""
+    """The iteration as in the textbook: all k-step returns of a transition, each with its weight."""
 
     def __init__(self, config: awr.TrainConfig, bound: float) -> None:
         self.c, self.bound = config, bound
@@ -88,11 +88,11 @@ class Reference:
         width = config.actor_hidden_dims[-1]
         self.pi = nn.ModuleList([trunk, nn.Linear(width, ACTION_DIM), nn.Linear(width, ACTION_DIM)])
         self.v_momentum, self.pi_momentum = Momentum(self.v, config.value_lr), Momentum(self.pi, config.actor_lr)
-        # What the batches reach
+        # The branches that the batches reach
         self.reached: set[str] = set()
 
     def policy(self, s: Tensor) -> Normal:
-        """Before the tanh."""
+        """The distribution before the tanh."""
         trunk, mean, log_std = self.pi
         encoded = trunk(s)
         raw = log_std(encoded)
@@ -100,14 +100,14 @@ class Reference:
         return Normal(mean(encoded), raw.clamp(-20, 2).exp())
 
     def log_p(self, s: Tensor, a: Tensor) -> Tensor:
-        """d3rlpy's formula of the slope of tanh."""
+        """The log-probability, with d3rlpy's formula for the slope of tanh."""
         x = a / self.bound
         self.reached |= ({"below"} if (x < -0.999999).any() else set()) | ({"above"} if (x > 0.999999).any() else set())
         u = x.clamp(-0.999999, 0.999999).atanh()
         return (self.policy(s).log_prob(u) - 2 * (math.log(2) - u - softplus(-2 * u))).sum(1, keepdim=True)
 
     def lambda_return(self, data: EndedBatch, value: np.ndarray, t: int) -> float:
-        """Of one transition, over its n transitions to the end."""
+        """The lambda-return of one transition, from its n transitions to the end."""
         gamma, lam = self.c.discount, self.c.td_lambda
         n = next(k for k in range(ROWS) if data.last[t + k]) + 1
         self.reached |= {"terminal" if data.terminals[t + n - 1] else "cut", "alone" if n == 1 else "several"}
@@ -119,7 +119,7 @@ class Reference:
         return total
 
     def iteration(self, data: EndedBatch, indices: np.ndarray) -> dict[str, float]:
-        """Returns, weights, V's steps, the policy's steps."""
+        """One iteration: returns, weights, V's steps, then the policy's steps."""
         c = self.c
         s, a = data.observations[indices], data.actions[indices]
         with torch.no_grad():
@@ -149,7 +149,7 @@ class Reference:
 
 
 def both(settings: dict[str, Any], bound: float) -> tuple[awr.AWR, Reference]:
-    """Twin and derivation, fresh from one seed."""
+    """A fresh twin and its derivation, from the same seed."""
     config = awr.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
     trainer = awr.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
@@ -160,7 +160,7 @@ def both(settings: dict[str, Any], bound: float) -> tuple[awr.AWR, Reference]:
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_awr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """V, policy and both momenta, of weights that are cut and of deviations that are."""
+    """V, the policy and both momenta are equal, with weights and deviations beyond their caps."""
     trainer, reference = both(settings, bound)
     c = reference.c
     for log_std in (trainer.actor.log_std, reference.pi[2]):
@@ -199,7 +199,7 @@ def test_awr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
 
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """Its logarithm lies between -20 and 2; so narrow a policy that a step would throw it beyond all bounds."""
+    """Its logarithm is between -20 and 2; no update is made, because it would throw such a narrow policy off."""
     trainer, reference = both({}, 1.0)
     for log_std in (trainer.actor.log_std, reference.pi[2]):
         log_std.bias.data = torch.linspace(-30.0, 5.0, ACTION_DIM)
@@ -216,6 +216,6 @@ def test_the_deviation_is_bounded(dataset: Batch) -> None:
 
 
 def test_weights_start_where_the_seed_says() -> None:
-    """V, then the policy: layers, mean, deviation."""
+    """V is first, then the policy: layers, mean, deviation."""
     trainer, reference = both({}, 1.0)
     assert_same_weights([trainer.value, trainer.actor], [reference.v, reference.pi])

@@ -1,4 +1,4 @@
-"""BCQ in the authors' form and in that of d3rlpy 2.8.1: six updates and the sampled actions, equal to the last bit."""
+"""BCQ as in the authors' code and as in d3rlpy 2.8.1: six updates and the sampled actions are bitwise equal."""
 
 import copy
 from typing import Any
@@ -41,7 +41,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 class Reference:
-    """d3rlpy's networks in its order, from torch's generator; updates and actions."""
+    """d3rlpy's networks, drawn in its order from torch's generator, with its updates and actions."""
 
     def __init__(self, config: bcq.TrainConfig, bound: float) -> None:
         self.config, self.bound, self.step, self.cut = config, bound, 0, False
@@ -59,14 +59,14 @@ class Reference:
         self.q_adam = adam([p for critic in self.critics for p in critic.parameters()], config.critic_lr)
 
     def actions(self, pi: nn.Module, s: Tensor, z: Tensor) -> Tensor:
-        """Of codes as they are drawn, one a row."""
+        """The actions of unclipped codes, one for each row."""
         a = self.vae.decode(s, z.clamp(-0.5, 0.5))
         moved = a + self.config.action_flexibility * self.bound * torch.tanh(pi(torch.cat([s, a], 1)))
         self.cut |= bool((moved > self.bound).any() and (moved < -self.bound).any())
         return moved.clamp(-self.bound, self.bound)
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
-        """The VAE's; then those of critics, perturbation and targets."""
+        """A step of the VAE; then steps of critics, perturbation and targets."""
         c, rows = self.config, len(s)
         self.step += 1
         found = {"vae_loss": self.vae.learn(s, a)}
@@ -90,7 +90,7 @@ class Reference:
 
     @torch.no_grad()
     def best(self, s: Tensor, z: Tensor) -> Tensor:
-        """The best of the actions of each state's codes (rows, n, Z)."""
+        """The best action of each state, among those of its codes (rows, n, Z)."""
         rows, n, _ = z.shape
         many = s.repeat_interleave(n, dim=0)
         a = self.actions(self.pi, many, z.reshape(rows * n, Z))
@@ -98,18 +98,18 @@ class Reference:
         return a.reshape(rows, n, -1)[torch.arange(rows), q.argmax(1)]
 
     def networks(self) -> list[nn.Module]:
-        """All of them."""
+        """All networks."""
         return [self.vae.encoder, self.vae.decoder, self.pi, self.pi_t, *self.critics, *self.critics_t]
 
 
 def networks_of(trainer: bcq.BCQ) -> list[nn.Module]:
-    """The twin's, in the same order."""
+    """The twin's networks, in the same order."""
     critics = [*trainer.critic.members, *trainer.critic_target.members]
     return [trainer.encoder, trainer.decoder, trainer.actor, trainer.actor_target, *critics]
 
 
 def both(settings: dict[str, Any], bound: float) -> tuple[bcq.BCQ, Reference]:
-    """Twin and derivation, fresh from one seed."""
+    """A fresh twin and its derivation, from the same seed."""
     config = bcq.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
     trainer = bcq.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
@@ -120,7 +120,7 @@ def both(settings: dict[str, Any], bound: float) -> tuple[bcq.BCQ, Reference]:
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_bcq(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """VAE, critics, perturbation and targets; last layers stretched, so that actions are cut, and the deviations."""
+    """VAE, critics, perturbation and targets are equal; stretched last layers make actions and deviations clipped."""
     trainer, reference = both(settings, bound)
     for decoder, log_std in (
         (trainer.decoder.net[-1], trainer.encoder.log_std),
@@ -150,7 +150,7 @@ def test_bcq(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
 
 
 def test_what_acting_draws() -> None:
-    """Codes of two samples."""
+    """It draws the codes of two samples."""
     rng, config = np.random.default_rng(3), bcq.TrainConfig(n_action_samples=2)
     found = bcq.draw_acting_noise(np.random.default_rng(3), config, ACTION_DIM)
     np.testing.assert_array_equal(found, rng.standard_normal((2, Z)))
@@ -158,7 +158,7 @@ def test_what_acting_draws() -> None:
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
-    """In d3rlpy's order, with what it draws between layers; the target as a copy or with weights of its own."""
+    """The order is d3rlpy's, including its draws between layers; the target is a copy or has its own weights."""
     trainer, reference = both(settings, 1.0)
     assert_same_weights(networks_of(trainer), reference.networks())
     copied = torch.equal(trainer.actor.net[0].weight, trainer.actor_target.net[0].weight)

@@ -1,4 +1,4 @@
-"""BEAR in the working form and in that of d3rlpy 2.8.1: six updates and the actions, equal to the last bit."""
+"""BEAR in its working form and as in d3rlpy 2.8.1: six updates and the actions are bitwise equal."""
 
 import copy
 import math
@@ -51,7 +51,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 class Reference:
-    """d3rlpy's networks in its order, from torch's generator; updates and actions."""
+    """d3rlpy's networks, drawn in its order from torch's generator, with its updates and actions."""
 
     def __init__(self, config: bear.TrainConfig, bound: float) -> None:
         self.config, self.bound, self.step, self.spread, self.bounded = config, bound, 0, False, False
@@ -90,11 +90,11 @@ class Reference:
         return torch.stack([critic(torch.cat([s, a], 1)) for critic in self.critics]).min(0).values
 
     def mmd_loss(self, s: Tensor) -> Tensor:
-        """The MMD's excess, weighted."""
+        """The weighted excess of the MMD."""
         c, rows, n = self.config, len(s), self.config.n_mmd_action_samples
         with torch.no_grad():
-            # Drawn sample by sample, decoded state by state: on some processors a product's last bits depend on where
-            # its row stands.
+            # Drawn sample by sample, but decoded state by state, because on some processors a product's last bits
+            # depend on the position of its row.
             z = torch.randn(n, rows, Z).clamp(-0.5, 0.5).transpose(0, 1).reshape(rows * n, Z)
             b = self.vae.decoder(torch.cat([s.repeat_interleave(n, dim=0), z], 1))
             b = (b if c.vae_tanh else torch.tanh(b)).reshape(rows, n, -1)
@@ -114,7 +114,7 @@ class Reference:
         return {"temp_loss": loss, "temp": self.temp.detach().exp()}
 
     def learn_alpha(self, mmd_loss: Tensor, leaves: bool) -> dict[str, Tensor]:
-        """A step of the weight, whose pass leaves the policy's gradient where `leaves` says so."""
+        """A step of the MMD's weight; if `leaves`, its backward pass leaves the policy's gradient in place."""
         self.alpha_adam.zero_grad()
         (-mmd_loss).backward(retain_graph=leaves)
         self.alpha_adam.step()
@@ -136,7 +136,7 @@ class Reference:
         return stepped(self.q_adam, torch.stack(losses).sum())
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
-        """In the order of release 1.1.1, or in that of 2.8.1."""
+        """An update in the order of d3rlpy 1.1.1 or of 2.8.1."""
         c, warm = self.config, self.step < self.config.imitation_steps
         self.step += 1
         found = {"vae_loss": self.vae.learn(s, a)}
@@ -165,7 +165,7 @@ class Reference:
 
     @torch.no_grad()
     def best(self, s: Tensor, noise: Tensor) -> Tensor:
-        """The best of the actions of noise (rows, n, A)."""
+        """The best action of each row, among those of the noise (rows, n, A)."""
         rows, n, _ = noise.shape
         pi = self.policy(s)
         a = self.bound * torch.tanh(pi.loc[:, None] + noise * pi.scale[:, None])
@@ -173,18 +173,18 @@ class Reference:
         return a[torch.arange(rows), q.argmax(1)]
 
     def networks(self) -> list[nn.Module]:
-        """All of them."""
+        """All networks."""
         return [self.vae.encoder, self.vae.decoder, self.pi, *self.critics, *self.critics_t]
 
 
 def networks_of(trainer: bear.BEAR) -> list[nn.Module]:
-    """The twin's, in the same order."""
+    """The twin's networks, in the same order."""
     critics = [*trainer.critic.members, *trainer.critic_target.members]
     return [trainer.encoder, trainer.decoder, trainer.actor, *critics]
 
 
 def both(settings: dict[str, Any], bound: float) -> tuple[bear.BEAR, Reference]:
-    """Twin and derivation, fresh from one seed."""
+    """A fresh twin and its derivation, from the same seed."""
     config = bear.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
     trainer = bear.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
@@ -195,7 +195,7 @@ def both(settings: dict[str, Any], bound: float) -> tuple[bear.BEAR, Reference]:
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_bear(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """VAE, weights, critics, policy and targets; last layers stretched, so that deviations meet their bounds."""
+    """VAE, weights, critics, policy and targets are equal; stretched last layers make deviations reach their bounds."""
     trainer, reference = both(settings, bound)
     for decoder, code, log_std in (
         (trainer.decoder.net[-1], trainer.encoder.log_std, trainer.actor.log_std),
@@ -229,7 +229,7 @@ def test_bear(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
 
 
 def test_what_acting_draws() -> None:
-    """The noise of two samples."""
+    """It draws the noise of two samples."""
     rng, config = np.random.default_rng(3), bear.TrainConfig(n_action_samples=2)
     found = bear.draw_acting_noise(np.random.default_rng(3), config, ACTION_DIM)
     np.testing.assert_array_equal(found, rng.standard_normal((2, ACTION_DIM)))
@@ -237,6 +237,6 @@ def test_what_acting_draws() -> None:
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
-    """In d3rlpy's order, with what it draws between layers and for target critics that then are copies."""
+    """The order is d3rlpy's, including its draws between layers and for target critics, which then become copies."""
     trainer, reference = both(settings, 1.0)
     assert_same_weights(networks_of(trainer), reference.networks())

@@ -1,4 +1,4 @@
-"""The comparison of logs fails where a name or a value is wrong."""
+"""The comparison of logs fails if a name or a value is wrong."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ RIGHT = {"alpha_loss": torch.tensor(0.0), "alpha": torch.tensor(2.0)}
     ],
 )
 def test_a_wrong_log_is_told(wrong: dict[str, float], told: str) -> None:
-    """Of the second update, within whatever tolerance."""
+    """The error names the second update, with any tolerance."""
     assert_same_log([RIGHT, RIGHT], [RIGHT, RIGHT])
     for tolerance in (0.0, 1e-8):
         with pytest.raises(AssertionError, match=told):

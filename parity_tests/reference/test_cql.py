@@ -1,4 +1,4 @@
-"""CQL: six updates in six settings, equal to the last bit."""
+"""CQL: six updates in six settings are bitwise equal."""
 
 import copy
 import math
@@ -37,18 +37,18 @@ from shared.frameworks.torch_data import take
 
 
 def networks(depth: int) -> list[nn.Sequential]:
-    """Critic 1 with so many hidden layers, critic 2 and the policy, in the order in which they are drawn."""
+    """Critic 1 with this many hidden layers, critic 2 and the policy, in the order in which they are drawn."""
     critic_2, policy = [STATE_DIM + ACTION_DIM, 256, 256, 256, 1], [STATE_DIM, 256, 256, 256, 2 * ACTION_DIM]
     return [mlp(STATE_DIM + ACTION_DIM, *[256] * depth, 1), mlp(*critic_2), mlp(*policy)]
 
 
 def networks_of(trainer: Any) -> list[nn.Sequential]:
-    """The twin's, in the same order."""
+    """The twin's networks, in the same order."""
     return [trainer.critic_1.network, trainer.critic_2.network, trainer.actor.base_network]
 
 
 class ReferenceCQL:
-    """CQL's update, term by term, at the weights of a trainer of this pair or of one that adds to it."""
+    """CQL's update, term by term, from the weights of a trainer of this pair or of one that extends it."""
 
     def __init__(
         self, config: Any, trainer: Any, built: Sequence[nn.Sequential], bound: float = 1.0, multiplier: float = 1.0
@@ -76,14 +76,14 @@ class ReferenceCQL:
 
     @staticmethod
     def q(network: nn.Module, s: Tensor, a: Tensor) -> Tensor:
-        """The values of one action or of several per state."""
+        """The values of one or of several actions per state."""
         if a.ndim == 2:
             return network(torch.cat([s, a], -1)).squeeze(-1)
         rows = s.unsqueeze(1).repeat(1, a.shape[1], 1).reshape(-1, STATE_DIM)
         return network(torch.cat([rows, a.reshape(-1, ACTION_DIM)], -1)).squeeze(-1).reshape(len(s), -1)
 
     def update(self, step: int, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Any]:
-        """One update in the order of the draws, then the steps; returns what CORL logs of it."""
+        """One update: all draws in order, then the steps; returns CORL's log of it."""
         c, n = self.c, self.c.cql_n_actions
         a_pi, log_pi = self.policy(s)
         alpha, alpha_loss = torch.tensor(c.alpha_multiplier), torch.tensor(0.0)
@@ -109,7 +109,7 @@ class ReferenceCQL:
     def critic_loss(
         self, alpha: Tensor, n: int, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Both critics' loss, and what is logged of it; steps the Lagrange multiplier on the way."""
+        """Both critics' loss and its log; also makes a step of the Lagrange multiplier."""
         c = self.c
         q1, q2 = self.q(self.q1, s, a), self.q(self.q2, s, a)
         a2, log_pi2 = self.policy(s2, n if c.cql_max_target_backup else None)
@@ -149,7 +149,7 @@ class ReferenceCQL:
         return td_1 + td_2 + penalties[0] + penalties[1], log
 
     def weighed(self, gaps: list[Tensor]) -> tuple[list[Tensor], Tensor, Tensor]:
-        """The conservative terms, and the Lagrange multiplier and its loss, which is stepped down."""
+        """The conservative terms, and the Lagrange multiplier and its loss after a step."""
         c = self.c
         if not c.cql_lagrange:
             return [gap * c.cql_alpha for gap in gaps], torch.tensor(0.0), torch.tensor(0.0)
@@ -163,7 +163,7 @@ class ReferenceCQL:
 
     @staticmethod
     def step(loss: Tensor, *optimizers: torch.optim.Adam) -> None:
-        """What lies in the gradients from other losses is wiped first."""
+        """Makes a step, after clearing gradients left by other losses."""
         for optimizer in optimizers:
             optimizer.zero_grad()
         loss.backward()
@@ -171,7 +171,7 @@ class ReferenceCQL:
             optimizer.step()
 
 
-# Settings at full size would be slow to no end.
+# Settings at full size would be extremely slow.
 SMALL: dict[str, Any] = {"batch_size": 32, "cql_n_actions": 3}
 OTHER: dict[str, Any] = SMALL | {"actor_lr": 1e-3, "critic_lr": 1e-4, "discount": 0.9, "tau": 0.1}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -187,9 +187,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     | {"tune_temperature": False, "alpha_multiplier": 0.3, "cql_lagrange": True, "cql_alpha": 5.0}
     | {"cql_target_action_gap": 0.8, "backup_entropy": True},
 }
-# Factors on the critics' last layers, with which gaps lie beyond both of their bounds
+# Factors for the critics' last layers that move gaps beyond both of their bounds
 STRETCHED = {"fixed temperature": 100.0}
-# Where the largest action is not 1
+# Cases in which the largest action is not 1
 WIDE = {"unweighted": 2.0, "max backup": 2.0}
 
 
@@ -224,7 +224,7 @@ def test_cql(dataset: Batch, name: str) -> None:
 
 
 def started(network: nn.Sequential, orthogonal: bool) -> nn.Sequential:
-    """CORL's weights in place of PyTorch's, layer by layer."""
+    """Replaces PyTorch's initial weights by CORL's, layer by layer."""
     *hidden, last = (layer for layer in network if isinstance(layer, nn.Linear))
     for layer in hidden if orthogonal else ():
         nn.init.orthogonal_(layer.weight, gain=math.sqrt(2.0))
@@ -258,7 +258,7 @@ def test_weights_start_where_the_seed_says(orthogonal: bool) -> None:
 
 
 def assert_bounded_deviation(twin: ModuleType, states: Tensor) -> None:
-    """The logarithm of a policy's deviation lies between -20 and 2."""
+    """The logarithm of a policy's deviation is between -20 and 2."""
     actor = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0).actor
     actor.base_network[-1].weight.data.mul_(30_000.0)
     free = actor.base_network(states)[:, ACTION_DIM:] - 1.0
@@ -268,12 +268,12 @@ def assert_bounded_deviation(twin: ModuleType, states: Tensor) -> None:
 
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """As CORL bounds it."""
+    """The bound is CORL's."""
     assert_bounded_deviation(cql, dataset.observations)
 
 
 def assert_bounded_multiplier(twin: ModuleType, dataset: Any) -> None:
-    """Lagrange's ends at a million, beyond which it is not learnt; it may be as small as it likes."""
+    """Checks that the Lagrange multiplier ends at a million, beyond which it is not learned, and has no lower bound."""
     config = twin.TrainConfig(device="cpu", cql_lagrange=True, **SMALL)
     for start, expected in ((-5.0, math.exp(-5.0)), (13.0, math.exp(13.0)), (15.0, 1e6)):
         trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -287,5 +287,5 @@ def assert_bounded_multiplier(twin: ModuleType, dataset: Any) -> None:
 
 
 def test_the_multiplier_is_bounded(dataset: Batch) -> None:
-    """As CORL bounds it."""
+    """The bound is CORL's."""
     assert_bounded_multiplier(cql, dataset)

@@ -1,4 +1,4 @@
-"""CRR in the paper's form and in that of d3rlpy 2.8.1: six updates and the drawn actions, equal to the last bit."""
+"""CRR as in the paper and as in d3rlpy 2.8.1: six updates and the drawn actions are bitwise equal."""
 
 import copy
 from typing import Any
@@ -49,7 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 class Reference:
-    """d3rlpy's networks in its order, from torch's generator; updates and actions."""
+    """d3rlpy's networks, drawn in its order from torch's generator, with its updates and actions."""
 
     def __init__(self, config: crr.TrainConfig, bound: float) -> None:
         self.config, self.bound, self.step, self.cut, self.spread = config, bound, 0, False, False
@@ -64,7 +64,7 @@ class Reference:
         self.critics_t = copy.deepcopy(self.critics)
         self.pi_adam = adam(self.pi.parameters(), config.actor_lr)
         self.q_adam = adam([p for critic in self.critics for p in critic.parameters()], config.critic_lr)
-        # On both sides of zero, and of the cap
+        # Whether advantages were on both sides of zero, and weights on both sides of the cap
         self.signs: set[bool] = set()
         self.capped: set[bool] = set()
 
@@ -77,17 +77,17 @@ class Reference:
         return Normal(self.bound * torch.tanh(mean(h)), self.bound * wide.clamp(-20, 2).exp())
 
     def samples(self, pi: nn.ModuleList, s: Tensor, n: int) -> Tensor:
-        """As many actions of each state, (n, rows, A), cut."""
+        """Draws n actions for each state, (n, rows, A), and clips them."""
         a = self.policy(pi, s).rsample((n,))
         self.cut |= bool((a > self.bound).any() and (a < -self.bound).any())
         return a.clamp(-self.bound, self.bound)
 
     def values(self, critics: list[nn.Sequential], s: Tensor, a: Tensor) -> Tensor:
-        """Those of all critics, (critics, rows, 1)."""
+        """The values of all critics, (critics, rows, 1)."""
         return torch.stack([critic(torch.cat([s, a], -1)) for critic in critics])
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
-        """Critics, policy and targets."""
+        """An update of critics, policy and targets."""
         c = self.config
         with torch.no_grad():
             v = self.values(self.critics_t, s2, self.samples(self.pi_t, s2, 1)[0]).min(0).values
@@ -106,7 +106,7 @@ class Reference:
 
     @torch.no_grad()
     def weights(self, s: Tensor, a: Tensor) -> Tensor:
-        """(rows, 1)."""
+        """The weights of the data's actions, (rows, 1)."""
         c, n = self.config, self.config.n_action_samples
         sampled = self.samples(self.pi, s, n).transpose(0, 1).reshape(-1, ACTION_DIM)
         values = self.values(self.critics, s.repeat_interleave(n, dim=0), sampled).mean(0).reshape(-1, n)
@@ -121,7 +121,7 @@ class Reference:
 
     @torch.no_grad()
     def drawn(self, s: Tensor, normal: Tensor, waiting: Tensor) -> Tensor:
-        """The actions that exponential waiting times (rows, n) pick by the softmax of values; normal (rows, n, A)."""
+        """The actions that exponential waiting times (rows, n) select by the softmax of values; noise (rows, n, A)."""
         pi, n = self.policy(self.pi, s), normal.shape[1]
         a = (pi.loc[:, None] + pi.scale[:, None] * normal).clamp(-self.bound, self.bound)
         many = s.repeat_interleave(n, dim=0)
@@ -129,17 +129,17 @@ class Reference:
         return a[torch.arange(len(s)), (values.softmax(1) / waiting).argmax(1)]
 
     def networks(self) -> list[nn.Module]:
-        """All of them."""
+        """All networks."""
         return [self.pi, self.pi_t, *self.critics, *self.critics_t]
 
 
 def networks_of(trainer: crr.CRR) -> list[nn.Module]:
-    """The twin's, in the same order."""
+    """The twin's networks, in the same order."""
     return [trainer.actor, trainer.actor_target, *trainer.critic.members, *trainer.critic_target.members]
 
 
 def both(settings: dict[str, Any], bound: float) -> tuple[crr.CRR, Reference]:
-    """Twin and derivation, fresh from one seed."""
+    """A fresh twin and its derivation, from the same seed."""
     config = crr.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
     trainer = crr.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
@@ -150,7 +150,7 @@ def both(settings: dict[str, Any], bound: float) -> tuple[crr.CRR, Reference]:
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_crr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """Critics, policy and targets; last layers stretched, so that weights and deviations are cut."""
+    """Critics, policy and targets are equal; stretched last layers make weights and deviations clipped."""
     trainer, reference = both(settings, bound)
     for last in (*(member[-1] for member in trainer.critic.members), *(critic[-1] for critic in reference.critics)):
         last.weight.data.mul_(20.0)
@@ -181,13 +181,13 @@ def test_crr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
 
 
 def test_an_action_without_an_advantage_does_not_count() -> None:
-    """Nor does one whose advantage is negative."""
+    """Neither does one with a negative advantage."""
     trainer, _ = both({}, 1.0)
     assert trainer.weights(torch.tensor([-1e-9, 0.0, 1e-9])).tolist() == [0.0, 0.0, 1.0]
 
 
 def test_what_acting_draws() -> None:
-    """For two samples the noise of each component, and a Gumbel number of each."""
+    """For each of two samples it draws the noise of each component, and a Gumbel number."""
     rng, config = np.random.default_rng(3), crr.TrainConfig(n_action_samples=2)
     found = crr.draw_acting_noise(np.random.default_rng(3), config, ACTION_DIM)
     np.testing.assert_array_equal(
@@ -197,7 +197,7 @@ def test_what_acting_draws() -> None:
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
-    """In d3rlpy's order, with what it draws between layers; the target as a copy or with weights of its own."""
+    """The order is d3rlpy's, including its draws between layers; the target is a copy or has its own weights."""
     trainer, reference = both(settings, 1.0)
     assert_same_weights(networks_of(trainer), reference.networks())
     copied = torch.equal(trainer.actor.net[0].weight, trainer.actor_target.net[0].weight)

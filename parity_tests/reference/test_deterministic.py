@@ -1,4 +1,4 @@
-"""TD3, DDPG and PRDC in the form of d3rlpy 2.8.1: six updates and actions, equal to the last bit."""
+"""TD3, DDPG and PRDC as in d3rlpy 2.8.1: six updates and actions are bitwise equal."""
 
 import copy
 from functools import partial
@@ -54,7 +54,7 @@ of_each_case = pytest.mark.parametrize(("name", "settings"), CASES.values(), ids
 
 
 class Reference:
-    """d3rlpy's networks in its order, from torch's generator; updates and actions. PRDC has rows to search, too."""
+    """d3rlpy's networks, drawn in its order, with its updates and actions; PRDC also has rows to search."""
 
     def __init__(self, config: Any, bound: float, rows: Batch | None = None) -> None:
         self.config, self.bound, self.step, self.rows = config, bound, 0, rows
@@ -65,9 +65,9 @@ class Reference:
         self.pi_t, self.critics_t = copy.deepcopy((self.pi, self.critics))
         self.pi_adam = adam(self.pi.parameters(), config.actor_lr)
         self.q_adam = adam([p for critic in self.critics for p in critic.parameters()], config.critic_lr)
-        # Which noise was clipped, and which actions
+        # The bounds at which noise and actions were clipped
         self.clipped: set[str] = set()
-        # Which side of 1 errors of quantiles met
+        # Whether errors of quantiles were below and above 1
         self.corners: set[bool] = set()
 
     def critic(self) -> nn.Sequential:
@@ -79,7 +79,7 @@ class Reference:
         return nn.Sequential(*layers, *embedding)
 
     def quantiles(self, critic: nn.Sequential, s: Tensor, a: Tensor, learns: bool = True) -> tuple[Tensor, Tensor]:
-        """Of actions (B, A), and their fractions, (B, K) both; implicit ones stand at random ones while it learns."""
+        """Quantiles of actions (B, A) and their fractions, (B, K) each; implicit ones learn at random fractions."""
         c, inputs = self.config, torch.cat([s, a], 1)
         if self.kind != "iqn":
             z = critic(inputs)
@@ -89,7 +89,7 @@ class Reference:
         return implicit(critic, inputs, t).squeeze(2), t
 
     def loss(self, critic: nn.Sequential, s: Tensor, a: Tensor, y: Tensor) -> Tensor:
-        """The critic's, against targets (B, K')."""
+        """The critic's loss against targets (B, K')."""
         z, t = self.quantiles(critic, s, a)
         if self.kind == "mean":
             return mse_loss(z, y)
@@ -98,14 +98,14 @@ class Reference:
         return huber_of_quantiles(u, t).mean()
 
     def note(self, name: str, inputs: Tensor, bound: float) -> Tensor:
-        """The inputs within their bounds."""
+        """Clips the inputs, and records the bounds that they reach."""
         self.clipped |= {f"{name} above"} if (inputs > bound).any() else set()
         self.clipped |= {f"{name} below"} if (inputs < -bound).any() else set()
         self.clipped |= {f"{name} within"} if (inputs.abs() < bound).any() else set()
         return inputs.clamp(-bound, bound)
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
-        """Critics; then policy and targets, with TD3 in every so many updates from the first on."""
+        """A step of the critics; then of policy and targets, which TD3 delays."""
         c = self.config
         with torch.no_grad():
             a2 = self.bound * torch.tanh(self.pi_t(s2))
@@ -113,7 +113,7 @@ class Reference:
                 noise = c.policy_noise * self.bound * torch.randn_like(a2)
                 a2 = self.note("action", a2 + self.note("noise", noise, c.noise_clip * self.bound), self.bound)
             v = torch.stack([self.quantiles(critic, s2, a2)[0] for critic in self.critics_t])
-            # All quantiles of one critic, the one with the smallest mean
+            # All quantiles of the critic with the smallest mean
             v = v[v.mean(2).argmin(0), torch.arange(len(s))]
             y = r + c.discount * v * (1 - d)
         losses = [self.loss(critic, s, a, y) for critic in self.critics]
@@ -133,7 +133,7 @@ class Reference:
         return log
 
     def nearest(self, s: Tensor, a: Tensor) -> Tensor:
-        """The actions of those of all rows whose weighed states and actions are nearest, in double precision."""
+        """The actions of the rows with the nearest weighted states and actions, in double precision."""
         assert self.rows is not None
         beta = self.config.state_weight
         rows = torch.cat([beta * self.rows.observations, self.rows.actions], 1).double()
@@ -141,17 +141,17 @@ class Reference:
         return self.rows.actions[[int(((rows - key) ** 2).sum(1).argmin()) for key in keys]]
 
     def networks(self) -> list[nn.Module]:
-        """All of them."""
+        """All networks."""
         return [self.pi, self.pi_t, *self.critics, *self.critics_t]
 
 
 def networks_of(trainer: Any) -> list[nn.Module]:
-    """The twin's, in the same order."""
+    """The twin's networks, in the same order."""
     return [trainer.actor, trainer.actor_target, *trainer.critic.members, *trainer.critic_target.members]
 
 
 def both(name: str, settings: dict[str, Any], bound: float, rows: Batch | None = None) -> tuple[Any, Reference]:
-    """Twin and derivation, fresh from one seed."""
+    """A fresh twin and its derivation, from the same seed."""
     twin = load_twin("torch", name)
     config = twin.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
@@ -163,13 +163,13 @@ def both(name: str, settings: dict[str, Any], bound: float, rows: Batch | None =
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 @of_each_case
 def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], bound: float) -> None:
-    """Critics, policy and targets; last layers stretched, so that actions are clipped with their noise."""
+    """Critics, policy and targets are equal; stretched last layers make noisy actions clipped."""
     twin = load_twin("torch", name)
     trainer, reference = both(name, settings, bound, dataset)
     for policy in (trainer.actor.net, trainer.actor_target.net, reference.pi, reference.pi_t):
         policy[-1].weight.data.mul_(20.0)
     logs, expected = [], []
-    # DDPG draws nothing but its batch.
+    # DDPG draws only its batch.
     sizes = (ROWS,) if name == "online/ddpg" else (ROWS, ACTION_DIM)
     batch = partial(take, dataset)
     if name == "prdc":
@@ -201,7 +201,7 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], bound:
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 @pytest.mark.parametrize("name", ["online/ddpg", "online/td3"])
 def test_exploration(dataset: Batch, name: str, bound: float) -> None:
-    """The policy's action with its share of normal noise, clipped; and what a step draws, from NumPy's generator."""
+    """The action is the policy's with scaled normal noise, clipped; a step draws from NumPy's generator."""
     trainer, reference = both(name, {}, bound)
     observations = dataset.observations.numpy()
     with torch.no_grad():
@@ -220,6 +220,6 @@ def test_exploration(dataset: Batch, name: str, bound: float) -> None:
 
 @of_each_case
 def test_weights_start_where_the_seed_says(name: str, settings: dict[str, Any]) -> None:
-    """In d3rlpy's order, with what it draws between layers and for targets of their own, which become copies."""
+    """The order is d3rlpy's, including its draws between layers and for targets, which then become copies."""
     trainer, reference = both(name, settings, 1.0)
     assert_same_weights(networks_of(trainer), reference.networks())

@@ -1,4 +1,4 @@
-"""Behaviour cloning of finite actions in the form of d3rlpy 2.8.1 and with BCQ's penalty: six updates and actions."""
+"""Behaviour cloning of finite actions, as in d3rlpy 2.8.1 and with BCQ's penalty: six updates and actions."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 class Reference:
-    """d3rlpy's network in its order, from torch's generator; updates and actions."""
+    """d3rlpy's network, drawn in its order from torch's generator, with its updates and actions."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -33,9 +33,9 @@ class Reference:
         self.adam = optimizer_of(self.network.parameters(), config)
 
     def update(self, s: Tensor, a: Tensor, *others: Tensor) -> dict[str, Tensor]:
-        """A step down cross-entropy and penalty."""
+        """A gradient step on cross-entropy and penalty."""
         outputs = self.network(s)
-        # Its logits are log-probabilities already.
+        # Its logits are already log-probabilities.
         normalised = Categorical(logits=outputs).logits
         penalised = normalised if self.config.penalize_log_probs else outputs
         imitation, penalty = cross_entropy(normalised, a), self.config.logit_penalty * (penalised**2).mean()
@@ -45,7 +45,7 @@ class Reference:
 
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
-    """Losses and weights; the policy is the likeliest action."""
+    """Losses and weights are equal; the policy is the likeliest action."""
     choices, (trainer, reference) = shown(choices, settings), both(bc, Reference, settings)
     assert_same_weights([trainer.actor], [reference.network])
     assert_six_updates(bc, choices, trainer, reference)

@@ -1,4 +1,4 @@
-"""BCQ of finite actions in the form of d3rlpy 2.8.1 and in the paper's: six updates and actions, equal to the bit."""
+"""BCQ of finite actions, as in d3rlpy 2.8.1 and in the paper: six updates and actions are bitwise equal."""
 
 import math
 from typing import Any
@@ -39,20 +39,20 @@ class Reference(Critics):
         super().__init__(config)
         if config.share_encoder:
             body = self.critics[0][0]
-            # d3rlpy tries it once more.
+            # d3rlpy runs it once more.
             torch.rand(2, *SHAPES[config.encoder])
         else:
             (body,) = layers(config)
         self.head = nn.Linear(config.hidden_dims[-1], ACTION_DIM)
         self.imitator = nn.Sequential(body, self.head)
-        # One optimiser, in which the shared layers stand once
+        # One optimiser, which contains the shared layers once
         weights = dict.fromkeys(p for network in [*self.critics, self.imitator] for p in network.parameters())
         self.adam = optimizer_of(list(weights), config)
         self.kept: set[int] = set()
 
     @torch.no_grad()
     def likely_best(self, s: Tensor) -> Tensor:
-        """d3rlpy's: values above the least one, times 0 for actions that are too unlikely, (B,)."""
+        """d3rlpy's choice: values above the smallest one, times 0 for actions that are too unlikely, (B,)."""
         chances = log_softmax(Categorical(logits=self.imitator(s)).logits, dim=1)
         kept = chances - chances.max(1, keepdim=True).values > math.log(self.config.likelihood_threshold)
         self.kept |= set(kept.sum(1).tolist())
@@ -60,7 +60,7 @@ class Reference(Critics):
         return ((q - q.min(1, keepdim=True).values + 1e-5) * kept).argmax(1)
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
-        """A step on critics and imitator, then perhaps the copy."""
+        """A step of critics and imitator, then the copy if it is due."""
         c = self.config
         td_loss = self.td_loss(s, a, r, s2, d, self.likely_best(s2))
         outputs = self.imitator(s)
@@ -73,7 +73,7 @@ class Reference(Critics):
 
 
 def assert_same_networks(trainer: bcq.BCQ, reference: Reference) -> None:
-    """Critics, targets and imitator."""
+    """Checks that critics, targets and imitator are equal."""
     ours = [*trainer.critic.members, *trainer.critic_target.members, trainer.imitator]
     imitator = reference.head if trainer.imitator.share_encoder else reference.imitator
     assert_same_weights(ours, [*reference.critics, *reference.targets, imitator])
@@ -81,14 +81,14 @@ def assert_same_networks(trainer: bcq.BCQ, reference: Reference) -> None:
 
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
-    """Losses, critics, targets and imitator; the policy is the best of the likely actions."""
+    """Losses, critics, targets and imitator are equal; the policy is the best of the likely actions."""
     choices, (trainer, reference) = shown(choices, settings), both(bcq, Reference, settings)
     assert_same_networks(trainer, reference)
     assert_six_updates(bcq, choices, trainer, reference)
     assert_same_networks(trainer, reference)
     assert reference.corners == {True, False}
     assert_acts(trainer, choices, reference.likely_best(choices.observations))
-    # Some actions were masked, and not as many in each state; without any flexibility all were.
+    # Some actions were masked, in different numbers from state to state; without any flexibility all were.
     if trainer.imitator.likelihood_threshold == 1.0:
         assert reference.kept == {0}
     else:

@@ -1,4 +1,4 @@
-"""CQL of finite actions in the form of d3rlpy 2.8.1 and in the paper's: six updates and actions, equal to the bit."""
+"""CQL of finite actions, as in d3rlpy 2.8.1 and in the paper: six updates and actions are bitwise equal."""
 
 from typing import Any
 
@@ -42,14 +42,14 @@ class Reference(Critics):
         self.adam = optimizer_of([p for critic in self.critics for p in critic.parameters()], config)
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
-        """A step on all critics, then perhaps the copy."""
+        """A step of all critics, then the copy if it is due."""
         c, rows = self.config, torch.arange(len(a))
         if c.crop_padding:
             s, s2 = (moved(images, c.crop_padding) for images in (s, s2))
         with torch.no_grad():
             a2 = self.best(self.critics if c.double else self.targets, s2, learns=True)
         td_loss = self.td_loss(s, a, r, s2, d, a2)
-        # The conservative term, of the mean critic: log(sum(exp(q))) - q[a], in numbers that do not overflow
+        # The conservative term for the mean critic, log(sum(exp(q))) - q[a], in a form that does not overflow
         q = torch.stack([self.quantiles(critic, s)[0].mean(2) for critic in self.critics]).mean(0)
         conservative = (torch.logsumexp(q, 1) - q[rows, a]).mean()
         log = {"loss": stepped(self.adam, td_loss + c.cql_alpha * conservative)}
@@ -58,14 +58,14 @@ class Reference(Critics):
 
 
 def assert_same_networks(trainer: cql.CQL, reference: Reference) -> None:
-    """Critics and targets."""
+    """Checks that critics and targets are equal."""
     ours = [*trainer.critic.members, *trainer.critic_target.members]
     assert_same_weights(ours, [*reference.critics, *reference.targets])
 
 
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
-    """Losses, critics and targets; the policy is the best action."""
+    """Losses, critics and targets are equal; the policy is the best action."""
     choices, (trainer, reference) = shown(choices, settings), both(cql, Reference, settings)
     assert_same_networks(trainer, reference)
     assert_six_updates(cql, choices, trainer, reference)

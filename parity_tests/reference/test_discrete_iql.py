@@ -1,4 +1,4 @@
-"""IQL of finite actions: six updates and actions, equal to the bit to a second derivation of our definition."""
+"""IQL of finite actions: six updates and actions are bitwise equal to a second derivation of our definition."""
 
 import copy
 import math
@@ -28,7 +28,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def network(config: Any, outputs: int) -> nn.Sequential:
-    """Drawn as PyTorch does, and then, layer by layer, as Glorot and Bengio do."""
+    """A network whose layers are drawn with PyTorch's initialisation, and then each with Glorot and Bengio's."""
     layers: list[nn.Module] = [] if config.encoder == "none" else [Convolutions(config.encoder)]
     widths = [layers[0].width if layers else STATE_DIM, *config.hidden_dims, outputs]
     for inputs, width in pairwise(widths):
@@ -40,7 +40,7 @@ def network(config: Any, outputs: int) -> nn.Sequential:
 
 
 class Reference:
-    """Critics, V and policy, in the order in which they are drawn; all steps are from the state before the update."""
+    """Critics, V and policy, in the order in which they are drawn; all steps start from the state before the update."""
 
     def __init__(self, config: Any) -> None:
         self.config, self.step, self.corners = config, 0, set[str]()
@@ -52,14 +52,14 @@ class Reference:
         self.policy_adam = adam(self.policy.parameters(), config.actor_lr)
 
     def rate(self) -> float:
-        """Of the policy, in the update that comes."""
+        """The policy's learning rate in the next update."""
         c = self.config
         if c.opt_decay_schedule == "none":
             return c.actor_lr
         return c.actor_lr * (1.0 + math.cos(math.pi * min(self.step, c.max_timesteps) / c.max_timesteps)) / 2.0
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
-        """The policy steps first here, then the critics, then V: each from what was computed before all of them."""
+        """Steps of the policy, then the critics, then V, all of them from values computed before."""
         c, rows = self.config, torch.arange(len(a))
         with torch.no_grad():
             y = r + c.discount * self.v(s2).squeeze(1) * (1 - d)
@@ -85,7 +85,7 @@ class Reference:
 
 
 def assert_same_networks(trainer: iql.IQL, reference: Reference) -> None:
-    """Critics, targets, V and policy."""
+    """Checks that critics, targets, V and policy are equal."""
     ours = [
         trainer.critic.q1,
         trainer.critic.q2,
@@ -99,7 +99,7 @@ def assert_same_networks(trainer: iql.IQL, reference: Reference) -> None:
 
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
-    """Losses, critics, targets, V and policy; the policy is the likeliest action."""
+    """Losses, critics, targets, V and policy are equal; the policy is the likeliest action."""
     choices, (trainer, reference) = shown(choices, settings), both(iql, Reference, settings)
     assert_same_networks(trainer, reference)
     assert_six_updates(iql, choices, trainer, reference)
@@ -111,7 +111,7 @@ def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
 
 
 def test_an_advantage_of_0_is_no_gain() -> None:
-    """Its square counts with the smaller share, as in the reference's code of vectors of actions."""
+    """Its square gets the smaller weight, as in the reference's code for vector actions."""
     trainer, _ = both(iql, Reference, {"iql_tau": 0.9})
     weights = trainer.expectile_weight(torch.tensor([-1.0, 0.0, 1.0]))
     assert weights.tolist() == pytest.approx([0.1, 0.1, 0.9])

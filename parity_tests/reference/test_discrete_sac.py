@@ -1,4 +1,4 @@
-"""SAC of finite actions in the form of d3rlpy 2.8.1 and in the paper's: six updates and actions, equal to the bit."""
+"""SAC of finite actions, as in d3rlpy 2.8.1 and in the paper: six updates and actions are bitwise equal."""
 
 import math
 from typing import Any
@@ -44,12 +44,12 @@ class Reference(Critics):
         self.temp_adam = adam([self.log_temp], config.temperature_lr)
 
     def chances(self, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Of all actions, and their logarithms, (B, A)."""
+        """The probabilities of all actions and their logarithms, (B, A)."""
         found = Categorical(logits=self.policy(s))
         return found.probs, found.logits
 
     def q_loss(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> Tensor:
-        """Every critic's loss, added up."""
+        """The sum of all critics' losses."""
         c, rows = self.config, torch.arange(len(a))
         with torch.no_grad():
             p, log_p = self.chances(s2)
@@ -65,7 +65,7 @@ class Reference(Critics):
         return torch.stack(losses).sum()
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
-        """A step on the critics, one on the temperature, one on the policy; then perhaps the copy."""
+        """A step of the critics, of the temperature and of the policy; then the copy if it is due."""
         c = self.config
         log = {"critic_loss": stepped(self.critics_adam, self.q_loss(s, a, r, s2, d))}
         with torch.no_grad():
@@ -82,7 +82,7 @@ class Reference(Critics):
 
 
 def assert_same_networks(trainer: sac.SAC, reference: Reference) -> None:
-    """Critics, targets, policy and temperature."""
+    """Checks that critics, targets, policy and temperature are equal."""
     ours = [*trainer.critic.members, *trainer.critic_target.members, trainer.actor]
     assert_same_weights(ours, [*reference.critics, *reference.targets, reference.policy])
     assert trainer.log_temperature().item() == reference.log_temp.item()
@@ -90,7 +90,7 @@ def assert_same_networks(trainer: sac.SAC, reference: Reference) -> None:
 
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
-    """Losses, critics, targets, policy and temperature; the policy is the likeliest action."""
+    """Losses, critics, targets, policy and temperature are equal; the policy is the likeliest action."""
     choices, (trainer, reference) = shown(choices, settings), both(sac, Reference, settings)
     assert_same_networks(trainer, reference)
     assert_six_updates(sac, choices, trainer, reference)

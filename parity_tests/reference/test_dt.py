@@ -1,7 +1,8 @@
 """Decision Transformer: PyTorch's own attention and dropout, CORL's padding mask and sampling, and six updates.
 
-The twin takes its masks as arguments, multiplies in another order and leaves out what cannot matter. So it is equal up
-to rounding. Its weights, windows and masks are equal to the bit.
+The twin takes its masks as arguments, multiplies in another order and omits computations without effect. Therefore it
+is
+equal up to rounding. Its weights, windows and masks are bitwise equal.
 """
 
 import random
@@ -21,12 +22,12 @@ from shared.frameworks.torch_data import to_device
 from shared.frameworks.torch_side import seed_everything
 
 BATCH_SIZE = 64
-# The largest action, which CORL's head is multiplied by
+# The largest action, by which CORL multiplies its head
 BOUND = 2.0
 
 
 class ReferenceBlock(nn.Module):
-    """A block as CORL has it: PyTorch's modules, a causal mask and a padding mask."""
+    """CORL's block: PyTorch's modules, a causal mask and a padding mask."""
 
     def __init__(self, c: dt.TrainConfig) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class ReferenceBlock(nn.Module):
         self.register_buffer("causal_mask", ~torch.tril(torch.ones(3 * self.k, 3 * self.k)).to(bool))
 
     def forward(self, x: Tensor, padding: Tensor | None) -> Tensor:
-        """All tokens in, all tokens out."""
+        """Maps all tokens to all tokens."""
         causal = self.causal_mask[: x.shape[1], : x.shape[1]]
         y = self.norm1(x)
         y, _ = self.attention(y, y, y, attn_mask=causal, key_padding_mask=padding, need_weights=False)
@@ -47,7 +48,7 @@ class ReferenceBlock(nn.Module):
 
 
 class ReferenceModel(nn.Module):
-    """The network, every token carried to the end."""
+    """The network, which carries every token to the end."""
 
     def __init__(self, c: dt.TrainConfig) -> None:
         super().__init__()
@@ -66,7 +67,7 @@ class ReferenceModel(nn.Module):
                     module.bias.data.zero_()
 
     def forward(self, s: Tensor, a: Tensor, g: Tensor, t: Tensor, padding: Tensor | None = None) -> Tensor:
-        """Padding is True behind the end."""
+        """The actions; `padding` is True after the end of a trajectory."""
         size, k = t.shape
         time = self.timestep_emb(t)
         parts = [self.return_emb(g.unsqueeze(-1)) + time, self.state_emb(s) + time, self.action_emb(a) + time]
@@ -81,13 +82,13 @@ class ReferenceModel(nn.Module):
 
 @pytest.fixture(scope="module")
 def trajectories(dataset: Batch) -> Trajectories:
-    """The rows as trajectories of some ten steps, shorter than a window."""
+    """The rows as trajectories of about ten steps."""
     raw = {name: getattr(dataset, name).numpy() for name in ("observations", "actions", "rewards", "terminals")}
     return split_trajectories(raw | {"timeouts": np.arange(ROWS) == ROWS - 1})
 
 
 def corls_batch(data: Trajectories, c: dt.TrainConfig) -> tuple[Tensor, ...]:
-    """Windows cut, padded and collated one after the other, each with its own draws; a float64 mask."""
+    """Windows that are cut, padded and collated one by one, each with its own draws, and a float64 mask."""
     ends = np.flatnonzero(data.remaining == 1) + 1
     pieces = [slice(end - length, end) for end, length in zip(ends, trajectory_lengths(data), strict=True)]
     p = trajectory_lengths(data) / trajectory_lengths(data).sum()
@@ -117,7 +118,7 @@ def both(**settings: Any) -> tuple[dt.TrainConfig, dt.DT, ReferenceModel]:
 
 @pytest.mark.parametrize("heads", [1, 4])
 def test_weights_start_where_the_seed_says(heads: int) -> None:
-    """CORL's parameters, masks and names, drawn in its order: its checkpoints load strictly."""
+    """Parameters, masks and names are CORL's, drawn in its order, so that its checkpoints load strictly."""
     _, trainer, reference = both(num_heads=heads)
     ours, theirs = trainer.model.state_dict(), reference.state_dict()
     assert set(ours) == set(theirs)
@@ -127,13 +128,13 @@ def test_weights_start_where_the_seed_says(heads: int) -> None:
 
 
 def test_default_size() -> None:
-    """The number of parameters at 17 observations and 6 actions."""
+    """There are 730,118 parameters with 17 observations and 6 actions."""
     trainer = dt.create_trainer(dt.TrainConfig(device="cpu"), 17, 6, 1.0)
     assert sum(parameter.numel() for parameter in trainer.model.parameters()) == 730_118
 
 
 def test_windows(trajectories: Trajectories) -> None:
-    """The same windows from the same generators' states, draw by draw, over several batches."""
+    """The same generator states give the same windows, draw by draw, over several batches."""
     c, lengths = dt.TrainConfig(batch_size=BATCH_SIZE, seq_len=8), trajectory_lengths(trajectories)
     data = to_device(trajectories, CPU)
     seed_everything(3)
@@ -149,9 +150,9 @@ def test_windows(trajectories: Trajectories) -> None:
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 @pytest.mark.parametrize("heads", [1, 4])
 def test_forward_and_gradient(trajectories: Trajectories, rate: float, heads: int) -> None:
-    """The network with the masks drawn ahead is PyTorch's with dropout inside, from the same generator's state.
+    """With masks drawn ahead, the network equals PyTorch's with dropout inside, from the same generator state.
 
-    Nor does CORL's padding mask count where a step is not filling: what is behind cannot be seen anyway.
+    CORL's padding mask does not matter for steps that are not padding: they cannot see what comes after them anyway.
     """
     rates = dict.fromkeys(("attention_dropout", "residual_dropout", "embedding_dropout"), rate)
     c, trainer, reference = both(num_heads=heads, **rates)
@@ -175,7 +176,7 @@ def test_forward_and_gradient(trajectories: Trajectories, rate: float, heads: in
 
 
 def test_acting_drops_nothing(trajectories: Trajectories) -> None:
-    """The actions of whole windows, and of shorter ones, by CORL's network in evaluation mode."""
+    """The actions for whole and shorter windows equal those of CORL's network in evaluation mode."""
     c, trainer, reference = both()
     seed_everything(4)
     s, a, g, t, _ = corls_batch(trajectories, c)
@@ -188,10 +189,10 @@ def test_acting_drops_nothing(trajectories: Trajectories) -> None:
 @pytest.mark.parametrize("precision", ["float64"], indirect=True)
 @pytest.mark.parametrize("settings", [{}, {"num_heads": 4, "clip_grad": None, "warmup_steps": 4, "weight_decay": 0.1}])
 def test_dt(trajectories: Trajectories, settings: dict[str, Any], precision: str) -> None:
-    """Six updates in double precision: windows, loss under its mask, clipping, AdamW and the warm-up.
+    """Six updates agree in double precision: windows, loss under its mask, clipping, AdamW and the warm-up.
 
-    Adam's first steps are of equal size, however small a gradient is. In single precision they would show rounding
-    alone where the gradient is 0 in theory, as that of the keys' biases is.
+    Adam's first steps have the same size, however small a gradient is. If a gradient is 0 in theory, as for the keys'
+    biases, single precision would therefore show nothing but rounding.
     """
     c, trainer, reference = both(**settings)
     start = {name: parameter.detach().clone() for name, parameter in reference.named_parameters()}

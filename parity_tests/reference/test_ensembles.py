@@ -1,4 +1,4 @@
-"""SAC-N, EDAC and LB-SAC: six updates, SAC-N's equal to the last bit, the others' within 3e-6."""
+"""SAC-N, EDAC and LB-SAC: six updates, bitwise equal for SAC-N, and within 3e-6 for the others."""
 
 import copy
 import math
@@ -43,7 +43,7 @@ CASES: list[tuple[str, dict[str, Any], float]] = [
 
 
 def policy(actor: nn.Module, s: Tensor, bound: float) -> tuple[Tensor, Tensor]:
-    """A squashed sample, scaled, and its log-probability."""
+    """A scaled, squashed sample and its log-probability."""
     for layer in actor.trunk[::2]:
         s = relu(linear(s, layer.weight, layer.bias))
     mu, log_sigma = (linear(s, head.weight, head.bias) for head in (actor.mu, actor.log_sigma))
@@ -54,7 +54,7 @@ def policy(actor: nn.Module, s: Tensor, bound: float) -> tuple[Tensor, Tensor]:
 
 
 def many(x: Tensor, count: int) -> Tensor:
-    """As many copies along a new first axis."""
+    """Repeats a tensor along a new first axis."""
     return x.unsqueeze(0).repeat_interleave(count, dim=0)
 
 
@@ -74,7 +74,7 @@ def ensemble(network: nn.Module, s: Tensor, a: Tensor) -> Tensor:
 
 
 def alikeness(critics: nn.Module, s: Tensor, a: Tensor, count: int) -> Tensor:
-    """EDAC's term by a second pass, on the data's actions as leaves."""
+    """EDAC's term, computed in a second pass with the data's actions as leaves."""
     many_s, many_a = many(s, count), many(a, count).requires_grad_(True)
     total = ensemble(critics, many_s, many_a).sum()
     (slopes,) = torch.autograd.grad(total, many_a, retain_graph=True, create_graph=True)
@@ -84,7 +84,7 @@ def alikeness(critics: nn.Module, s: Tensor, a: Tensor, count: int) -> Tensor:
 
 
 def critics_loss(name: str, config: Any, critics: nn.Module, s: Tensor, a: Tensor, y: Tensor) -> Tensor:
-    """LB-SAC's is a mean over the ensemble, the others' a sum; EDAC adds how alike the critics are."""
+    """The critics' loss: a mean over the ensemble for LB-SAC, otherwise a sum; EDAC adds the critics' similarity."""
     squares = (ensemble(critics, s, a) - y.view(1, -1)) ** 2
     if name == "lb_sac":
         return squares.mean()
@@ -94,7 +94,7 @@ def critics_loss(name: str, config: Any, critics: nn.Module, s: Tensor, a: Tenso
 
 @pytest.mark.parametrize(("name", "settings", "tolerance"), CASES)
 def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolerance: float) -> None:
-    """Temperature; the policy with the new temperature; the critics with the new policy; the target."""
+    """The order is temperature, policy with the new temperature, critics with the new policy, target."""
     twin = load_twin("torch", name)
     config = twin.TrainConfig(device="cpu", **settings)
     bound = 2.0 if "tau" in settings else 1.0
@@ -164,7 +164,7 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolera
     assert [*trainer.actor.state_dict()] == CORLS_NAMES
 
 
-# The layers' numbers count those of ReLU.
+# The layers' numbers include the ReLU layers.
 CORLS_NAMES = [
     f"{layer}.{part}" for layer in ("trunk.0", "trunk.2", "trunk.4", "mu", "log_sigma") for part in ("weight", "bias")
 ]
@@ -172,7 +172,7 @@ CORLS_NAMES = [
 
 @pytest.mark.parametrize("name", ["sac_n", "edac", "lb_sac"])
 def test_the_policy(dataset: Batch, name: str) -> None:
-    """Densities in double precision, where actions reach their bounds and deviations pass theirs; and how it acts."""
+    """Densities agree in double precision if actions reach their bounds and deviations exceed theirs; so do actions."""
     twin = load_twin("torch", name)
     with both_in("float64"):
         trainer = twin.create_trainer(twin.TrainConfig(device="cpu", **SMALL), STATE_DIM, ACTION_DIM, 2.0)
@@ -195,7 +195,7 @@ def test_the_policy(dataset: Batch, name: str) -> None:
 
 @pytest.mark.parametrize("size", [1.0, 1e-10])
 def test_how_alike_critics_are(size: float) -> None:
-    """The mean over rows of all pairs' cosines, over one less than there are critics; short slopes count for less."""
+    """It is the mean over rows of all pairs' cosines, divided by critics - 1; short slopes count for less."""
     slopes = size * torch.randn(3, 50, ACTION_DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     x = slopes / (torch.norm(slopes, p=2, dim=2, keepdim=True) + 1e-10)
     pairs = [(x[i] * x[j]).sum(-1).mean() for i in range(3) for j in range(3) if i != j]
@@ -206,7 +206,7 @@ def test_how_alike_critics_are(size: float) -> None:
     ("name", "settings", "every"), [("sac_n", {}, 2), ("edac", {}, 2), ("lb_sac", {"edac_init": True}, 3)]
 )
 def test_weights_near_0_start_where_the_seed_says(name: str, settings: dict[str, Any], every: int) -> None:
-    """The actor's layers, then its heads again; the critics layer by layer, member by member, then the last again."""
+    """The actor's heads are drawn again after its layers, and the critics' last layer after all members' layers."""
     twin = load_twin("torch", name)
     torch.manual_seed(7)
     trainer = twin.create_trainer(twin.TrainConfig(device="cpu", n_critics=3, **settings), STATE_DIM, ACTION_DIM, 1.0)
@@ -239,7 +239,7 @@ def test_weights_near_0_start_where_the_seed_says(name: str, settings: dict[str,
 
 
 def test_lb_sacs_weights_start_where_the_seed_says() -> None:
-    """Nothing is drawn again: the critics' last layer keeps PyTorch's default, whose fan-in is here 1."""
+    """Nothing is drawn again: the critics' last layer keeps PyTorch's default, with a fan-in of 1 here."""
     torch.manual_seed(7)
     trainer = lb_sac.create_trainer(lb_sac.TrainConfig(device="cpu", n_critics=3), STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)

@@ -1,4 +1,4 @@
-"""Fitted Q evaluation in the form of d3rlpy 2.8.1: seven updates and values, equal to the last bit."""
+"""Fitted Q evaluation as in d3rlpy 2.8.1: seven updates and values are bitwise equal."""
 
 import copy
 from typing import Any
@@ -24,7 +24,7 @@ from parity_tests.reference.d3rlpy import stepped, tried
 from shared.data.transitions import Batch, SarsaBatch
 from shared.frameworks.torch_data import take
 
-# So many that every third one is met twice more after the first
+# Enough updates to reach every third one twice more after the first
 UPDATES = 7
 SMALL: dict[str, Any] = {"critic_hidden_dims": (50, 20), "batch_size": 64, "discount": 0.9, "learning_rate": 1e-3}
 CASES: dict[str, dict[str, Any]] = {
@@ -39,7 +39,7 @@ of_each_case = pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 
 
 class Reference:
-    """d3rlpy's critics in its order, from torch's generator; updates and values."""
+    """d3rlpy's critics, drawn in its order from torch's generator, with its updates and values."""
 
     def __init__(self, config: Any) -> None:
         self.config, self.step = config, 0
@@ -54,7 +54,7 @@ class Reference:
         self.adam = adam([p for critic in self.critics for p in critic.parameters()], config.learning_rate)
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor, a2: Tensor) -> dict[str, Tensor]:
-        """A regression's step; a copy where it is due."""
+        """A step of the regression, then the copy if it is due."""
         with torch.no_grad():
             v = torch.stack([target(torch.cat([s2, a2], 1)) for target in self.targets]).min(0).values
             y = r + self.config.discount * v * (1 - d)
@@ -72,7 +72,7 @@ class Reference:
 
 
 def both(settings: dict[str, Any]) -> tuple[fqe.FQE, Reference]:
-    """Twin and derivation, fresh from one seed."""
+    """A fresh twin and its derivation, from the same seed."""
     config = fqe.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
     trainer = fqe.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -81,13 +81,13 @@ def both(settings: dict[str, Any]) -> tuple[fqe.FQE, Reference]:
 
 
 def with_next_actions(dataset: Batch) -> SarsaBatch:
-    """The dataset with what some policy does next."""
+    """The dataset with some policy's next actions."""
     return SarsaBatch(*dataset, torch.tanh(dataset.next_observations[:, :ACTION_DIM]))
 
 
 @of_each_case
 def test_seven_updates(dataset: Batch, settings: dict[str, Any]) -> None:
-    """Critics, targets, logs and values; batches from NumPy's generator, and nothing from torch's."""
+    """Critics, targets, logs and values are equal; batches use NumPy's generator, and nothing uses torch's."""
     trainer, reference = both(settings)
     sarsa = with_next_actions(dataset)
     logs, expected = [], []
@@ -112,11 +112,11 @@ def test_seven_updates(dataset: Batch, settings: dict[str, Any]) -> None:
 
 @of_each_case
 def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
-    """In d3rlpy's order, with what it draws between layers and for targets of their own, which become copies."""
+    """The order is d3rlpy's, including its draws between layers and for targets, which then become copies."""
     trainer, reference = both(settings)
     ours = [*trainer.critic.members, *trainer.critic_target.members]
     assert_same_weights(ours, [*reference.critics, *reference.targets])
-    # What is drawn next is what the library would draw next, its targets' own draws behind it.
+    # The next draws are the library's, because the targets' own draws are already made.
     torch.manual_seed(7)
     fqe.create_trainer(reference.config, STATE_DIM, ACTION_DIM, 1.0)
     after = torch.rand(1)

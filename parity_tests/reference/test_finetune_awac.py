@@ -1,4 +1,4 @@
-"""AWAC, offline to online: six updates in each phase and a whole loop, equal to the last bit; and mistakes in it."""
+"""AWAC, offline to online: six updates in each phase and a whole loop are bitwise equal; mistakes are caught."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
-    """Six updates before the switch and six after it, between which the policy draws an action each time."""
+    """Six updates before the switch and six after it, with an action drawn before each online update."""
     config = awac.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
     trainer = awac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -67,17 +67,17 @@ def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
 
 
 def test_weights_start_where_the_seed_says() -> None:
-    """As offline."""
+    """The same check as for the offline twin."""
     assert_same_start(awac)
 
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """As offline."""
+    """The same check as for the offline twin."""
     assert_bounded_deviation(awac, dataset.observations)
 
 
 def lives(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Lived]:
-    """A short run of the twin, twenty steps of it online, and the derivation's; the ring is overwritten meanwhile."""
+    """Short runs of the twin and the derivation, with twenty online steps that overwrite the ring."""
     raw = write_dataset(folder / "line.hdf5")
     config = awac.TrainConfig(
         env=str(folder / "line.hdf5"),
@@ -98,12 +98,12 @@ def lives(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Lived]:
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
-    """The derivation's buffer, batch for batch."""
+    """The twin's replay buffer and batches equal the derivation's."""
     assert_same_life(*lives(tmp_path, settings))
 
 
 def test_corls_file_loads(tmp_path: Path) -> None:
-    """Under CORL's names."""
+    """The settings keep CORL's names."""
     text = "env_name: pen-cloned-v1\ngamma: 0.9\neval_frequency: 5000\nn_test_episodes: 10\ntest_seed: 70\nseed: 42\n"
     text += "hidden_dim: 256\nlearning_rate: 0.0003\nawac_lambda: 0.1\ndeterministic_torch: false\ntau: 0.005\n"
     text += "offline_iterations: 1000000\nonline_iterations: 500000\nbatch_size: 256\nbuffer_size: 10000000\n"
@@ -127,18 +127,18 @@ class FromTheWrongEnd(Ring):
 
 
 def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:
-    """A step whose time limit is stored as an end."""
+    """Stores a time limit as a terminal."""
     step = take_step(self, action, then)
     return step._replace(terminal=step.terminal or step.timeout)
 
 
 def noisy_policy(actor: awac.Actor, observations: Tensor) -> Tensor:
-    """What exploration would do."""
+    """Acts with noise, as in exploration."""
     return policy(actor, observations) + 0.1 * torch.randn(len(observations), ACTION_DIM)
 
 
 def uncut(self: awac.AWAC, observations: Tensor, noise: awac.Exploration) -> Tensor:
-    """A sample beyond the bounds, which the environment would cut after it is stored."""
+    """Returns an unclipped sample, which the environment would clip only after it is stored."""
     mean, std = self.actor(observations)
     return (mean + noise.action * std).detach()
 
@@ -157,7 +157,7 @@ MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_the_loop_is_caught(mistake: str, tmp_path: Path) -> None:
-    """The same comparison fails."""
+    """The comparison of the loops fails."""
     with patched(MISTAKES[mistake]):
         ours, theirs = lives(tmp_path, SETTINGS["weights at their cap"])
     with pytest.raises(AssertionError):

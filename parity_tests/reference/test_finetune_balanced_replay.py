@@ -1,4 +1,4 @@
-"""Balanced replay: six updates in each phase and a whole loop, in float64; and mistakes in it."""
+"""Balanced replay: six updates in each phase and a whole loop agree in float64; planted mistakes are caught."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from shared.frameworks.torch_data import take
 from shared.frameworks.torch_ring import Ring
 from shared.runs import preparation
 
-# Rows of the dataset and of the environment, and places of the loop's ring, which is full before the online phase ends
+# Rows of the dataset and of the environment, and the capacity of the loop's ring, which is full before the end
 ROWS, SEEN, CAPACITY, DATA = 300, 40, 12, finetune.ROWS
 SMALL: dict[str, Any] = {"hidden_dim": 16, "batch_size": 16, "cql_n_actions": 3, "n_ensemble": 3, "buffer_size": ROWS}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def columns(rows: int, shift: float) -> Batch:
-    """Random transitions around another place, a tenth of them terminal."""
+    """Random transitions around a shifted mean, a tenth of them terminal."""
     rng = np.random.default_rng(rows)
     found = (
         shift + rng.normal(size=(rows, STATE_DIM)),
@@ -48,7 +48,7 @@ def columns(rows: int, shift: float) -> Batch:
 
 
 def assert_same_agent(trainer: twin.BalancedReplay, theirs: Derivation) -> None:
-    """Every weight of every member and every priority, 1e-12 apart at most, and every sum of the tree."""
+    """Checks all members' weights, all priorities and the tree's sums, within 1e-12."""
     parts = [(trainer.actor.base_network, [m.policy for m in theirs.members])]
     for k, critic, target in ((0, trainer.critic_1, trainer.critic_1_target), (1, trainer.critic_2,
                                                                                trainer.critic_2_target)):  # fmt: skip
@@ -63,7 +63,7 @@ def assert_same_agent(trainer: twin.BalancedReplay, theirs: Derivation) -> None:
         close(layer.bias, bias)
     close(trainer.log_temperature(), torch.cat([m.log_alpha for m in theirs.members]))
     tree, number = trainer.priorities(), len(theirs.priorities)
-    # A tree that is differentiated would keep what each update has made of it.
+    # A differentiated tree would keep the graph of each update.
     assert not tree.requires_grad
     leaves = tree[len(tree) // 2 :]
     close(leaves[:number], torch.as_tensor(theirs.priorities))
@@ -72,14 +72,14 @@ def assert_same_agent(trainer: twin.BalancedReplay, theirs: Derivation) -> None:
 
 
 def close(ours: Tensor, theirs: Tensor) -> None:
-    """To 1e-12, of the largest entry."""
+    """Checks that two tensors agree within 1e-12 of the largest entry."""
     scale = max(1.0, float(theirs.detach().abs().max()))
     assert float((ours - theirs).detach().abs().max()) <= 1e-12 * scale
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_both_phases(name: str) -> None:
-    """Six updates before the switch and six after it: every weight, priority and logged number, 1e-12 apart at most."""
+    """Weights, priorities and logs agree within 1e-12, in six updates before the switch and six after it."""
     with both_in("float64"):
         phases: dict[str, Any] = {"offline_iterations": UPDATES, "online_iterations": UPDATES}
         config = twin.TrainConfig(device="cpu", **phases, **SETTINGS[name])
@@ -116,7 +116,7 @@ def test_both_phases(name: str) -> None:
 
 
 def test_the_first_online_batches_hold_the_share() -> None:
-    """Of a thousand draws, with as many rows of the environment as the warm-up leaves and one more."""
+    """It holds for a thousand draws, with one more row of the environment than the warm-up leaves."""
     config = twin.TrainConfig(device="cpu", batch_size=1000, learning_starts=SEEN - 1, buffer_size=ROWS, hidden_dim=8)
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     trainer.begin(ROWS)
@@ -130,7 +130,7 @@ def test_the_first_online_batches_hold_the_share() -> None:
 
 
 def test_the_bound_is_greatest_at_the_ratio_of_densities() -> None:
-    """Of two coins, whose densities are known; there it is twice the Jensen-Shannon divergence."""
+    """The densities are those of two coins; at their ratio the bound is twice the Jensen-Shannon divergence."""
     online, offline = torch.tensor([0.8, 0.2]), torch.tensor([0.3, 0.7])
 
     def bound(w: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ def test_the_bound_is_greatest_at_the_ratio_of_densities() -> None:
     assert slope.abs().max() < 1e-6
     assert float(best) == pytest.approx(float(divergence), rel=1e-5)
     assert all(bound(w.detach() * factor) < best for factor in (0.9, 1.1))
-    # f* is a supremum, and at the slope of w it is taken at w.
+    # f* is a supremum, which for the slope at w is attained at w.
     y = torch.linspace(0.01, 20.0, 5000, dtype=torch.float64)
     f = y * torch.log(2 * y / (y + 1)) + torch.log(2 / (y + 1))
     for ratio in (0.2, 1.0, 3.0):
@@ -155,7 +155,7 @@ def test_the_bound_is_greatest_at_the_ratio_of_densities() -> None:
 
 
 def test_the_density_ratio_has_a_slope_everywhere() -> None:
-    """Where a softplus is 0 in either precision, where it is e^x, around 0, and where it is a straight line."""
+    """The inputs include those for which a softplus is 0 in either precision, e^x, or a straight line."""
     density = twin.Density(1, 1, 4)
     outputs = torch.tensor([-900.0, -100.0, -41.0, -40.0, -39.0, -5.0, 0.0, 5.0, 30.0]).requires_grad_()
     density.network = torch.nn.Identity()
@@ -170,7 +170,7 @@ def test_the_density_ratio_has_a_slope_everywhere() -> None:
 
 
 def test_weights_start_where_the_seed_says() -> None:
-    """Uniform by the number of inputs: critics 1, critics 2, policies, then the density ratio as PyTorch's layers."""
+    """Weights are uniform by the number of inputs: critics 1, critics 2, policies, then the density ratio's layers."""
     config = twin.TrainConfig(device="cpu", hidden_dim=6, critic_n_hiddens=1, n_ensemble=2, buffer_size=6)
     torch.manual_seed(7)
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -188,7 +188,7 @@ def test_weights_start_where_the_seed_says() -> None:
         assert torch.equal(layer.weight, expected.weight)
         assert torch.equal(layer.bias, expected.bias)
     assert torch.equal(trainer.log_temperature(), torch.zeros(2))
-    # Two buffers of six rows, in a tree with a power of two for places
+    # Two buffers of six rows, in a tree with a power of two as the number of leaves
     assert torch.equal(trainer.priorities(), torch.zeros(32))
     for name in ("critic_1", "critic_2"):
         pairs = zip(getattr(trainer, name).parameters(), getattr(trainer, f"{name}_target").parameters(), strict=True)
@@ -196,7 +196,7 @@ def test_weights_start_where_the_seed_says() -> None:
 
 
 def test_the_deviation_is_bounded() -> None:
-    """Between e^-20 and e^2."""
+    """It is between e^-20 and e^2."""
     actor = twin.Actor(STATE_DIM, ACTION_DIM, 1.0, 8, 2)
     actor.base_network[-1].bias.data[..., ACTION_DIM:] = torch.linspace(-40.0, 20.0, ACTION_DIM)
     std = actor(torch.zeros(1, STATE_DIM))[1].detach()
@@ -205,7 +205,7 @@ def test_the_deviation_is_bounded() -> None:
 
 
 def test_the_policy_acts() -> None:
-    """By the ensemble's mean in evaluation, by a sample to learn from; both within a largest action that is not 1."""
+    """It acts by the ensemble's mean in evaluation and by a sample in training, within the largest action."""
     with both_in("float64"):
         config = twin.TrainConfig(device="cpu", **SMALL)
         trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
@@ -226,7 +226,7 @@ def test_the_policy_acts() -> None:
 
 
 def derived_life(c: twin.TrainConfig, raw: dict[str, np.ndarray], theirs: Derivation) -> Lived:
-    """The loop over two buffers, the second of which is overwritten from its beginning."""
+    """The loop over two replay buffers, the second of which overwrites its oldest rows."""
     s, s2 = raw["observations"][:-1], raw["observations"][1:]
     mean, std = (s.mean(0), s.std(0) + 1e-3) if c.normalize else (np.zeros(STATE_DIM), np.ones(STATE_DIM))
     done, r = raw["terminals"][:-1].astype(np.float32), raw["rewards"][:-1]
@@ -270,7 +270,7 @@ def derived_life(c: twin.TrainConfig, raw: dict[str, np.ndarray], theirs: Deriva
 
 
 def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Lived]]:
-    """A short run of the twin, twenty steps of it online, and what lives the derivation's; the ring is overwritten."""
+    """A short run of the twin, with twenty online steps that overwrite the ring, and a function for the derivation."""
     raw = write_dataset(folder / "line.hdf5")
     config = twin.TrainConfig(
         env=str(folder / "line.hdf5"),
@@ -303,7 +303,7 @@ LOOPS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("settings", LOOPS.values(), ids=LOOPS)
 def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
-    """The derivation's buffers, batch for batch: rows by priority, and those that are compared."""
+    """Both replay buffers and all batches equal the derivation's: rows by priority, and compared rows."""
     ours, theirs = life(tmp_path, settings)
     expected = theirs()
     assert len(expected.batches) == 26 - settings["learning_starts"]
@@ -317,54 +317,54 @@ density_loss, softplus = twin.BalancedReplay.density_loss, torch.nn.functional.s
 
 
 class FromTheWrongEnd(Ring):
-    """Goes backwards."""
+    """Writes in reverse order."""
 
     def push(self, columns: Any) -> None:
-        """Each row below the one before."""
+        """Writes each row before the previous one."""
         super().push(columns)
         self._pointer = (self._pointer - 2) % len(self.rows[0])
 
 
 def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:
-    """A step whose time limit is stored as an end."""
+    """Stores a time limit as a terminal."""
     step = take_step(self, action, then)
     return step._replace(terminal=step.terminal or step.timeout)
 
 
 def next_state_of_the_reset(self: Stepper, action: Any, then: Any = None) -> Any:
-    """A step whose next state is where the environment then stands."""
+    """Stores the environment's state after a reset as the next state."""
     return take_step(self, action, then)._replace(next_observation=self.observation)
 
 
 def swapped(self: twin.BalancedReplay, batch: twin.BalancedBatch) -> Any:
-    """The dataset's rows taken for the environment's."""
+    """Mistakes the dataset's rows for the environment's."""
     offline, _ = twin.shares(self.hp)
     s, a = (torch.roll(column, -offline, 0) for column in (batch.compared_observations, batch.compared_actions))
     return density_loss(self, batch._replace(compared_observations=s, compared_actions=a))
 
 
 def over_the_environment(self: twin.BalancedReplay, batch: twin.BalancedBatch) -> Tensor:
-    """Ratios whose mean among the environment's rows is 1."""
+    """Normalises ratios over the environment's rows."""
     offline, _ = twin.shares(self.hp)
     s, a = (torch.roll(column, -offline, 0) for column in (batch.compared_observations, batch.compared_actions))
     return ratios(self, batch._replace(compared_observations=s, compared_actions=a))
 
 
 def without_temperature(self: twin.BalancedReplay, batch: twin.BalancedBatch) -> Tensor:
-    """The bare ratios, over their mean."""
+    """Computes ratios without the temperature."""
     offline, _ = twin.shares(self.hp)
     mean = torch.exp(self.density(batch.compared_observations[:offline], batch.compared_actions[:offline])).mean()
     return (torch.exp(self.density(batch.observations, batch.actions)) / mean).detach()
 
 
 def without_their_distance(actor: twin.Actor, observations: Tensor) -> tuple[Tensor, Tensor]:
-    """A deviation that knows nothing of how far the members' means are apart."""
+    """Computes the deviation without the distance of the members' means."""
     means, stds = actor(observations)
     return means.mean(0), torch.sqrt(torch.square(stds).mean(0))
 
 
 def conservative(self: twin.BalancedReplay, batch: twin.BalancedBatch, noise: twin.Noise) -> Any:
-    """CQL's push kept online."""
+    """Keeps CQL's conservative term online."""
     loss, log = critic_loss(self, batch, noise)
     random = torch.zeros(self.hp.n_ensemble, self.hp.batch_size, 1, self.action_dim)
     sampled = (random, torch.zeros(random.shape[:-1]))
@@ -378,7 +378,7 @@ critic_loss = twin.BalancedReplay.critic_loss
 
 
 def all_rows_alike(tree: Tensor, number: int, value: float) -> None:
-    """Places that hold no row have a priority, too."""
+    """Gives places without a row a priority too."""
     _fill(tree, len(tree) // 2, value)
 
 
@@ -408,13 +408,13 @@ MISTAKES: dict[str, tuple[Any, str, Any]] = {
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The derivation's life, which no mistake of the twin's changes."""
+    """The derivation's loop, which no mistake in the twin changes."""
     return life(tmp_path_factory.mktemp("right"), LOOPS["all that can be otherwise"])[1]()
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
-    """The same comparison fails, if the run comes to its end: a place without a row may lie outside of the ring."""
+    """The comparison fails, if the run finishes at all: a place without a row may be outside the ring."""
     with pytest.raises((AssertionError, IndexError)), patched(MISTAKES[mistake]):
         assert_close_life(life(tmp_path, LOOPS["all that can be otherwise"])[0], theirs)

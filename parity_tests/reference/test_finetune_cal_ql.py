@@ -1,6 +1,6 @@
-"""Cal-QL: six updates in each phase and a whole loop over two buffers, equal to the last bit; and mistakes in it.
+"""Cal-QL: six updates in each phase and a whole loop over two buffers are bitwise equal; mistakes are caught.
 
-An update is that of CQL's derivation but for the critics' loss, which is written anew here with the bound in it.
+An update is CQL's derivation, except for the critics' loss, which is written again here with the lower bound.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ DATA, CAPACITY = finetune.ROWS, 12
 
 
 class Calibrated(TwoPhases):
-    """CORL's trainer, whose calibration is switched off at the switch."""
+    """CORL's trainer, which stops calibrating at the switch."""
 
     def learn(self, rows: tuple[Tensor, ...]) -> dict[str, Any]:
         """The update of CORL's loop index t on a batch (s, a, r, s', d, returns)."""
@@ -77,7 +77,7 @@ class Calibrated(TwoPhases):
     def critic_loss(
         self, alpha: Tensor, n: int, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Both critics' loss, and what is logged of it; steps the Lagrange multiplier on the way."""
+        """Both critics' loss and its log; also makes a step of the Lagrange multiplier."""
         c = self.c
         q1, q2 = self.q(self.q1, s, a), self.q(self.q2, s, a)
         a2, log_pi2 = self.policy(s2, n if c.cql_max_target_backup else None)
@@ -119,7 +119,7 @@ class Calibrated(TwoPhases):
 def returns_of(
     c: Any, s: np.ndarray, s2: np.ndarray, r: np.ndarray, d: np.ndarray, limit: int, failure: float
 ) -> np.ndarray:
-    """CORL's walk over the transitions: a trajectory is closed, then its returns are added up from its end."""
+    """CORL's loop over the transitions: when a trajectory ends, its returns are summed from the end."""
     found: list[float] = []
     begun: list[int] = []
     for t in range(len(r)):
@@ -140,7 +140,7 @@ def returns_of(
 
 
 def drawn(c: cal_ql.TrainConfig, data: Any, ring: Any, size: int, online: bool) -> tuple[Tensor, ...]:
-    """A batch as CORL draws it: the dataset's rows, then those of the environment."""
+    """A batch drawn as in CORL: the dataset's rows, then the environment's rows."""
     old = int(c.batch_size * c.offline_share) if online else c.batch_size
     chosen = np.random.randint(0, len(data[0]), size=old)
     rows = [column[chosen] for column in data]
@@ -158,7 +158,7 @@ def with_returns(dataset: Batch) -> CalibrationBatch:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_both_phases(dataset: Batch, name: str) -> None:
-    """Six updates before the switch and six after it: every weight, both temperatures and every logged number."""
+    """Weights, both temperatures and logs are equal, in six updates before the switch and six after it."""
     phases: dict[str, Any] = {"offline_iterations": UPDATES, "online_iterations": UPDATES}
     config = cal_ql.TrainConfig(device="cpu", **phases, **SETTINGS[name])
     trainer = cal_ql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -184,7 +184,7 @@ def test_both_phases(dataset: Batch, name: str) -> None:
 
 
 def test_what_is_worth_its_return_is_not_below_it(dataset: Batch) -> None:
-    """The policy's actions whose value ties with the return."""
+    """Actions of the policy whose value equals the return do not count as below it."""
     config = cal_ql.TrainConfig(device="cpu", **SETTINGS["other"])
     trainer = cal_ql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     for parameter in trainer.critic_1.network[-1].parameters():
@@ -197,22 +197,22 @@ def test_what_is_worth_its_return_is_not_below_it(dataset: Batch) -> None:
 
 @pytest.mark.parametrize("orthogonal", [True, False])
 def test_weights_start_where_the_seed_says(orthogonal: bool) -> None:
-    """As CQL's."""
+    """The same check as for CQL."""
     assert_seeded_weights(cal_ql, orthogonal)
 
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """As CQL's."""
+    """The same check as for CQL."""
     assert_bounded_deviation(cal_ql, dataset.observations)
 
 
 def test_the_multiplier_is_bounded(dataset: Batch) -> None:
-    """As CQL's."""
+    """The same check as for CQL."""
     assert_bounded_multiplier(cal_ql, with_returns(dataset))
 
 
 def test_the_policy_acts(dataset: Batch) -> None:
-    """As CQL's."""
+    """The same check as for CQL."""
     assert_acts(cal_ql, dataset)
 
 
@@ -221,7 +221,7 @@ def test_the_policy_acts(dataset: Batch) -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_returns(sparse: bool) -> None:
-    """Of trajectories that end in every way, by CORL's walk; in antmaze's rewards those that fail are told apart."""
+    """Returns equal CORL's for all kinds of trajectory ends; antmaze's failed trajectories are recognised."""
     rng, size, limit = np.random.default_rng(3), 400, 9
     raw = {
         "observations": rng.normal(size=(size, 2)).astype(np.float32),
@@ -240,7 +240,7 @@ def test_returns(sparse: bool) -> None:
 
 
 def test_a_failure_is_the_least_reward_as_it_is_learnt_from() -> None:
-    """Of a maze whose least score is not 0; with this factor the scaled one is a whole number, as precise as can be."""
+    """In this maze the smallest score is not 0; with this factor the scaled score is an integer, so it is exact."""
     env, discount = "maze2d-umaze-v1", 0.9
     least, factor = scores_of(env).min_score, 20.0
     assert least * factor == 477.0
@@ -266,7 +266,7 @@ def test_a_failure_is_the_least_reward_as_it_is_learnt_from() -> None:
 
 
 def derived_life(c: cal_ql.TrainConfig, raw: dict[str, np.ndarray], reference: Calibrated) -> Lived:
-    """CORL's loop over two buffers; what is lived through has returns of 0."""
+    """CORL's loop over two replay buffers; experience has returns of 0."""
     s, s2 = raw["observations"][:-1], raw["observations"][1:]
     mean, std = np.zeros(STATE_DIM, np.float32), np.ones(STATE_DIM, np.float32)
     if c.normalize:
@@ -298,7 +298,7 @@ def derived_life(c: cal_ql.TrainConfig, raw: dict[str, np.ndarray], reference: C
 
 
 def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Lived]]:
-    """A short run of the twin, twenty steps of it online, and what lives the derivation's; the ring is overwritten."""
+    """A short run of the twin, with twenty online steps that overwrite the ring, and a function for the derivation."""
     raw = write_dataset(folder / "line.hdf5")
     with h5py.File(folder / "line.hdf5", "a") as file:
         file.attrs["env_id"] = ANTMAZE_ID
@@ -313,7 +313,7 @@ def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Li
         n_episodes=1,
         **settings,
     )
-    # CORL's rules count as they do for D4RL's names.
+    # CORL's rules apply as for D4RL's names.
     corls = (names, "has_published_results", lambda name: True)
     with patched((cal_ql, "room", lambda config, rows: CAPACITY), corls):
         ours, fresh, as_it_was = run_of(cal_ql, cal_ql.CalQL, config)
@@ -331,13 +331,13 @@ LOOP = SETTINGS["antmaze"] | {"normalize_reward": True, "reward_scale": 0.3, "re
 
 @pytest.mark.parametrize("settings", [LOOP, SETTINGS["other"] | {"normalize": False}], ids=["antmaze", "other"])
 def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
-    """The derivation's buffers, batch for batch."""
+    """The twin's replay buffers and batches equal the derivation's."""
     ours, theirs = life(tmp_path, settings)
     assert_same_life(ours, theirs())
 
 
 def test_corls_file_loads(tmp_path: Path) -> None:
-    """Its keys; an infinity as YAML writes it."""
+    """Its keys are understood, including an infinity as YAML writes it."""
     text = "env: antmaze-umaze-v2\nmixing_ratio: 0.5\nis_sparse_reward: true\ncql_clip_diff_max: .inf\n"
     text += "cql_clip_diff_min: -200\noffline_iterations: 1000000\nonline_iterations: 1000000\nname: CQL\n"
     (tmp_path / "umaze.yaml").write_text(text)
@@ -391,14 +391,14 @@ LOOP_MISTAKES: dict[str, Callable[[], tuple[Any, str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The derivation's life, which no mistake of the twin's changes."""
+    """The derivation's loop, which no mistake in the twin changes."""
     return life(tmp_path_factory.mktemp("right"), LOOP)[1]()
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mistake", LOOP_MISTAKES)
 def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
-    """The same comparison fails."""
+    """The comparison of the loops fails."""
     with patched(LOOP_MISTAKES[mistake]()):
         ours, _ = life(tmp_path, LOOP)
     with pytest.raises(AssertionError):

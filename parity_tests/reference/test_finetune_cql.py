@@ -1,6 +1,6 @@
-"""CQL, offline to online: six updates in each phase and a whole loop, equal to the last bit; and mistakes in it.
+"""CQL, offline to online: six updates in each phase and a whole loop are bitwise equal; mistakes are caught.
 
-An update is that of the offline derivation. What CORL's file of this name adds is derived here.
+An update is that of the offline derivation. The additions in CORL's file for this algorithm are derived here.
 """
 
 import math
@@ -50,14 +50,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "antmaze": SMALL
     | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_target_action_gap": 0.8, "cql_clip_diff_min": -200.0}
     | {"critic_n_hiddens": 5, "cql_alpha": 5.0, "cql_alpha_online": 3.0}
-    # Not so in CORL's row: what the best action's log-probability does, and a temperature that is learnt and scaled
+    # Unlike CORL's row: the best action's log-probability in the target, and a learned and scaled temperature
     | {"backup_entropy": True, "alpha_multiplier": 0.6, "cql_temp": 0.7},
     "other": SMALL
     | {"cql_importance_sample": False, "cql_temp": 2.0, "backup_entropy": True, "bc_steps": 8}
     | {"target_update_period": 5, "orthogonal_init": False, "tune_temperature": False}
     | {"alpha_multiplier": 0.3, "cql_alpha_online": 0.5, "cql_clip_diff_max": 4.0},
 }
-# All that the loop itself can do otherwise
+# Everything that the loop itself can do differently
 LOOP = SETTINGS["antmaze"] | {"normalize_reward": True, "reward_scale": 0.3, "reward_bias": -0.7}
 
 
@@ -69,11 +69,11 @@ def networks(config: Any) -> list[nn.Sequential]:
 
 
 class TwoPhases(ReferenceCQL):
-    """CORL's trainer, whose weight of the conservative term is overwritten at the switch."""
+    """CORL's trainer, which overwrites the weight of the conservative term at the switch."""
 
     def __init__(self, config: Any, trainer: Any) -> None:
         super().__init__(config, trainer, networks(config))
-        # Updates of this run, and all: CORL's loop counts the former, its trainer the latter.
+        # Updates of this run, and all updates: CORL's loop counts the former, its trainer the latter.
         self.t, self.total_it = 0, trainer.earlier
 
     def next(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Any]:
@@ -89,16 +89,16 @@ class TwoPhases(ReferenceCQL):
             return self.policy(state)[0]
 
     def parts(self) -> dict[str, Any]:
-        """By the twin's names."""
+        """The derivation's networks and temperatures by the twin's names."""
         networks = {"critic_1": self.q1, "critic_2": self.q2}
         networks |= {"critic_1_target": self.q1_t, "critic_2_target": self.q2_t}
         return networks | {"log_temperature": self.log_alpha, "log_alpha_prime": self.log_alpha_prime}
 
 
 def both_phases(dataset: Batch, settings: dict[str, Any], earlier: int = 0) -> tuple[list, list, cql.CQL, TwoPhases]:
-    """What each side logs in six updates before the switch and six after it, and what it has in the end.
+    """The logs of each side for six updates before the switch and six after it, and both final states.
 
-    So many updates were made in an earlier run.
+    `earlier` is the number of updates made in an earlier run.
     """
     config = cql.TrainConfig(device="cpu", offline_iterations=UPDATES, online_iterations=UPDATES, **settings)
     trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -118,7 +118,7 @@ EARLIER = {"other": 3}
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_both_phases(dataset: Batch, name: str) -> None:
-    """Every weight, both temperatures and every logged number."""
+    """All weights, both temperatures and all logs are equal."""
     logs, expected, trainer, reference = both_phases(dataset, SETTINGS[name], EARLIER.get(name, 0))
     assert_same_log(logs, expected)
     assert_same_bits(trainer, reference.parts())
@@ -127,7 +127,7 @@ def test_both_phases(dataset: Batch, name: str) -> None:
 
 
 def assert_seeded_weights(twin: ModuleType, orthogonal: bool) -> None:
-    """Critic 1, critic 2, policy; each network's layers are made orthogonal after all of them are drawn."""
+    """Checks the order critic 1, critic 2, policy; a network's layers become orthogonal after all are drawn."""
     torch.manual_seed(7)
     config = twin.TrainConfig(device="cpu", orthogonal_init=orthogonal, critic_n_hiddens=2)
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -154,22 +154,22 @@ def assert_seeded_weights(twin: ModuleType, orthogonal: bool) -> None:
 
 @pytest.mark.parametrize("orthogonal", [True, False])
 def test_weights_start_where_the_seed_says(orthogonal: bool) -> None:
-    """And both scalars of the policy."""
+    """Both scalars of the policy are checked too."""
     assert_seeded_weights(cql, orthogonal)
 
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """As offline."""
+    """The same check as for the offline twin."""
     assert_bounded_deviation(cql, dataset.observations)
 
 
 def test_the_multiplier_is_bounded(dataset: Batch) -> None:
-    """As offline."""
+    """The same check as for the offline twin."""
     assert_bounded_multiplier(cql, dataset)
 
 
 def assert_acts(twin: ModuleType, dataset: Batch) -> None:
-    """The most likely action in evaluation, a sample to learn from; both within the largest action."""
+    """Checks that it acts by the mean in evaluation and by a sample in training, within the largest action."""
     config = twin.TrainConfig(device="cpu", hidden_dim=16)
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
     reference, states = TwoPhases(config, trainer), dataset.observations[:1]
@@ -182,7 +182,7 @@ def assert_acts(twin: ModuleType, dataset: Batch) -> None:
 
 
 def test_the_policy_acts(dataset: Batch) -> None:
-    """Within a largest action that is not 1."""
+    """The largest action is not 1."""
     assert_acts(cql, dataset)
 
 
@@ -190,7 +190,7 @@ def test_the_policy_acts(dataset: Batch) -> None:
 
 
 def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Lived]]:
-    """A short run of the twin, twenty steps of it online, and what lives the derivation's; the ring is overwritten."""
+    """A short run of the twin, with twenty online steps that overwrite the ring, and a function for the derivation."""
     raw = write_dataset(folder / "line.hdf5")
     config = cql.TrainConfig(
         env=str(folder / "line.hdf5"),
@@ -215,7 +215,7 @@ def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Li
 
 @pytest.mark.parametrize("settings", [LOOP, SETTINGS["other"] | {"normalize": False}], ids=["antmaze", "other"])
 def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
-    """The derivation's buffer, batch for batch."""
+    """The twin's replay buffer and batches equal the derivation's."""
     ours, theirs = life(tmp_path, settings)
     assert_same_life(ours, theirs())
 
@@ -224,22 +224,22 @@ def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
 
 
 class FromTheWrongEnd(Ring):
-    """Goes backwards."""
+    """Writes in reverse order."""
 
     def push(self, columns: Any) -> None:
-        """Each row below the one before."""
+        """Writes each row before the previous one."""
         super().push(columns)
         self._pointer = (self._pointer - 2) % len(self.rows[0])
 
 
 def taken(change: Callable[[Stepper, Step], Step]) -> tuple[Any, str, Any]:
-    """Every step of the environment changed."""
+    """Changes every step of the environment."""
     take_step = Stepper.step
     return Stepper, "step", lambda self, action, then=None: change(self, take_step(self, action, then))
 
 
 def statistics_anew(self: Stepper, env_id: str, mean: Any, std: Any, learnt: Any, **how: Any) -> None:
-    """As if what is lived through counted in them."""
+    """Uses other statistics, as if they included experience."""
     _begin(self, env_id, mean + 0.1, 1.1 * std, learnt, **how)
 
 
@@ -283,14 +283,14 @@ LOOP_MISTAKES: dict[str, Callable[[], tuple[Any, str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The derivation's life, which no mistake of the twin's changes."""
+    """The derivation's loop, which no mistake in the twin changes."""
     return life(tmp_path_factory.mktemp("right"), LOOP)[1]()
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mistake", LOOP_MISTAKES)
 def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
-    """The same comparison fails."""
+    """The comparison of the loops fails."""
     with patched(LOOP_MISTAKES[mistake]()):
         ours, _ = life(tmp_path, LOOP)
     with pytest.raises(AssertionError):

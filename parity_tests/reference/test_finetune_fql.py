@@ -1,6 +1,6 @@
-"""FQL, offline to online: six updates in each phase and a whole loop, in float64; and mistakes in it.
+"""FQL, offline to online: six updates in each phase and a whole loop agree in float64; mistakes are caught.
 
-Networks and update are those of the offline derivation, in bare arrays, so that the last bits differ.
+Networks and update are those of the offline derivation, with bare arrays, so that the last bits differ.
 """
 
 from collections.abc import Callable
@@ -63,19 +63,19 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 class Derivation(Reference):
-    """The update by the book, and the action of a step."""
+    """The textbook update, and the action of a step."""
 
     def act(self, states: Tensor) -> Tensor:
-        """The actions (E, A) that one fresh noise makes in states (E, S), within the bounds."""
+        """The actions (E, A) for states (E, S) with one fresh noise, within the bounds."""
         noise = torch.randn(1, ACTION_DIM).expand(len(states), -1)
         return self.inside(run(self.mu, states, noise), "step beyond").detach()
 
 
 @pytest.mark.parametrize(("settings", "bound"), [*zip(SETTINGS.values(), (1.0, 2.0), strict=True)], ids=SETTINGS)
 def test_both_phases(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """Six updates before the switch and six after it: every weight, every logged number and every action, 1e-12 apart.
+    """Weights, logs and actions agree within 1e-12, in six updates before the switch and six after it.
 
-    Online, each draws from one row more.
+    Each online update draws from one more row.
     """
     with both_in("float64"):
         config = fql.TrainConfig(device="cpu", **settings)
@@ -116,12 +116,12 @@ def test_both_phases(dataset: Batch, settings: dict[str, Any], bound: float) -> 
 
 
 def test_weights_start_uniform() -> None:
-    """As offline."""
+    """The same check as for the offline twin."""
     assert_uniform_start(fql)
 
 
 def test_what_an_evaluation_draws() -> None:
-    """A standard normal number for each component of the action."""
+    """It draws a standard normal number for each component of the action."""
     found = fql.draw_acting_noise(np.random.default_rng(3), fql.TrainConfig(), ACTION_DIM)
     np.testing.assert_array_equal(found, np.random.default_rng(3).standard_normal(ACTION_DIM))
 
@@ -129,7 +129,7 @@ def test_what_an_evaluation_draws() -> None:
 # ---- the loop ------------------------------------------------------------------------------------------------------
 
 LOOPS: dict[str, dict[str, Any]] = {
-    # Locomotion's rewards stay as they are.
+    # Locomotion's rewards stay unchanged.
     "default": {},
     "all that can be otherwise": SETTINGS["other"] | {"normalize": True, "eval_env": ANTMAZE_ID, "distill_coef": 3.0},
     "rewards as they are": {"normalize_reward": False, "eval_env": ANTMAZE_ID},
@@ -137,7 +137,7 @@ LOOPS: dict[str, dict[str, Any]] = {
 
 
 def settings_of(twin: ModuleType, folder: Path, settings: dict[str, Any]) -> tuple[Any, dict[str, np.ndarray]]:
-    """A short run of a twin, twenty steps of it online, and its dataset as it shall be learnt from, rewards apart."""
+    """Settings for a short run with twenty online steps, and the dataset to learn from, except for rewards."""
     raw = write_dataset(folder / "line.hdf5")
     # Some of the data's actions reach their bounds.
     reaching = np.clip(1.5 * raw["actions"], -1.0, 1.0)
@@ -160,7 +160,7 @@ def settings_of(twin: ModuleType, folder: Path, settings: dict[str, Any]) -> tup
 
 
 def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Lived]]:
-    """What a run of the twin lived, and what lives the derivation's life; the ring is overwritten meanwhile."""
+    """A run of the twin that overwrites the ring, and a function that runs the derivation."""
     config, raw = settings_of(fql, folder, settings)
     with both_in("float64"):
         ours, fresh, as_it_was = run_of(fql, fql.FQL, config)
@@ -181,7 +181,7 @@ def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Li
 
 @pytest.mark.parametrize("settings", LOOPS.values(), ids=LOOPS)
 def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
-    """The derivation's buffer, batch for batch; a step's action may lie on its bound, none of the data's does."""
+    """The buffer and batches equal the derivation's; actions of steps may be on their bound, the data's never are."""
     ours, theirs = life(tmp_path, settings)
     assert_close_life(ours, theirs())
     reached = np.abs(ours.ring[1]).max(axis=1) == 1.0
@@ -190,7 +190,7 @@ def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_the_jax_run_sets_out_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Actions of the data are cut and those of steps are not; 1 is taken off AntMaze's rewards of both."""
+    """The data's actions are clipped, those of steps are not; 1 is subtracted from AntMaze's rewards in both."""
     found: list[Any] = []
 
     def stop(run: Any, config: Any, experience: Any, *given: Any) -> None:
@@ -215,7 +215,7 @@ def test_the_jax_run_sets_out_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_authors_names_are_understood(tmp_path: Path) -> None:
-    """Those of their flags."""
+    """The names of their flags are understood."""
     text = (
         "env_name: pen-cloned-v1\noffline_steps: 1000000\nonline_steps: 500000\nlr: 0.0003\nalpha: 1000\nq_agg: min\n"
     )
@@ -243,7 +243,7 @@ class FromTheWrongEnd(Ring):
 
 
 class Empty(Ring):
-    """Begins without the dataset, but for a row."""
+    """Starts with only one row of the dataset."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -251,64 +251,64 @@ class Empty(Ring):
 
 
 def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:
-    """A step whose time limit is stored as an end."""
+    """Stores a time limit as a terminal."""
     step = take_step(self, action, then)
     return step._replace(terminal=step.terminal or step.timeout)
 
 
 def next_state_of_the_reset(self: Stepper, action: Any, then: Any = None) -> Any:
-    """A step whose next state is where the environment then stands."""
+    """Stores the environment's state after a reset as the next state."""
     return take_step(self, action, then)._replace(next_observation=self.observation)
 
 
 def cut_too(self: Ring, columns: Any) -> None:
-    """Stores actions of steps as short of their bounds as the data's are."""
+    """Clips the actions of steps just below their bounds, like the data's actions."""
     push(self, columns._replace(actions=np.clip(columns.actions, -1 + 1e-5, 1 - 1e-5)))
 
 
 def uncut(self: fql.FQL, observations: Tensor, noise: fql.Exploration) -> Tensor:
-    """An action beyond the bounds."""
+    """Returns an unclipped action."""
     return self.actor(observations, noise.action).detach()
 
 
 def without_noise(self: fql.FQL, observations: Tensor, noise: fql.Exploration) -> Tensor:
-    """The action of noise 0."""
+    """Acts with zero noise."""
     return fql.policy(self.actor, observations, 0.0 * noise.action).detach()
 
 
 def noisier(self: fql.FQL, observations: Tensor, noise: fql.Exploration) -> Tensor:
-    """With further noise on the action, as other algorithms explore."""
+    """Adds noise to the action, as other algorithms do."""
     return fql.cut(self.actor, self.actor(observations, noise.action) + 0.1 * noise.action).detach()
 
 
 def targets_reset(self: fql.FQL, *given: Any) -> Any:
-    """The target begins anew at the switch."""
+    """Resets the target at the switch."""
     if self.total_it == UPDATES:
         self.critic_target.load_state_dict(self.critic.state_dict())
     return update(self, *given)
 
 
 def moments_reset(self: fql.FQL, *given: Any) -> Any:
-    """The policy's optimiser begins anew at the switch."""
+    """Resets the policy's optimiser at the switch."""
     if self.total_it == UPDATES:
         self.actor_optimizer.state.clear()
     return update(self, *given)
 
 
 def of_the_data_alone(hp: Any, size: int, *given: Any) -> Any:
-    """A batch without the environment's steps."""
+    """Draws a batch without the environment's steps."""
     return draw_noise(hp, min(size, 60), *given)
 
 
 def half_of_the_data(hp: Any, size: int, *given: Any) -> Any:
-    """A batch of which every second row is the data's."""
+    """Draws a batch in which every second row is the data's."""
     indices, noise = draw_noise(hp, size, *given)
     indices[::2] %= 60
     return indices, noise
 
 
 def from_training(act: Any, draw: Any, seed: int) -> SampledPolicy:
-    """An evaluation whose noise comes from the generator that an update draws from."""
+    """Draws an evaluation's noise from the generator of the updates."""
     return SampledPolicy(act, lambda generator: torch.randn(ACTION_DIM).numpy(), seed)
 
 
@@ -336,7 +336,7 @@ MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The derivation's life, which no mistake of the twin's changes."""
+    """The derivation's loop, which no mistake in the twin changes."""
     ours, theirs = life(tmp_path_factory.mktemp("right"), LOOPS["all that can be otherwise"])
     found = theirs()
     assert_close_life(ours, found)
@@ -346,7 +346,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
 @pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
-    """The same comparison fails."""
+    """The comparison of the loops fails."""
     with patched(MISTAKES[mistake]):
         ours, _ = life(tmp_path, LOOPS["all that can be otherwise"])
     with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""IQL, offline to online: six updates in each phase and a whole loop, equal to the last bit; and mistakes in it."""
+"""IQL, offline to online: six updates in each phase and a whole loop are bitwise equal; mistakes are caught."""
 
 import math
 from collections.abc import Callable
@@ -39,7 +39,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def reference_of(config: iql.TrainConfig, trainer: iql.IQL) -> ReferenceIQL:
-    """A derivation at the trainer's weights."""
+    """A derivation with the trainer's weights."""
     return ReferenceIQL(config, trainer, config.actor_dropout or None, config.offline_iterations)
 
 
@@ -59,7 +59,7 @@ def acting(reference: ReferenceIQL, config: iql.TrainConfig) -> Callable[[Tensor
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
-    """Six updates before the switch and six after it, where the policy's rate is 0 once and then rises."""
+    """Six updates before the switch and six after it, when the policy's learning rate is 0 once and then rises."""
     config = iql.TrainConfig(device="cpu", offline_iterations=UPDATES, online_iterations=UPDATES, **settings)
     trainer = iql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     reference, logs, rates = reference_of(config, trainer), [], []
@@ -83,7 +83,7 @@ def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
 
 
 def lives(folder: Path, settings: dict[str, Any]) -> tuple[Any, Any]:
-    """A short run of the twin, twenty steps of it online, and the derivation's; the ring is overwritten meanwhile."""
+    """Short runs of the twin and the derivation, with twenty online steps that overwrite the ring."""
     raw = write_dataset(folder / "line.hdf5")
     short: dict[str, Any] = {
         "offline_iterations": 6,
@@ -107,7 +107,7 @@ def lives(folder: Path, settings: dict[str, Any]) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
-    """The derivation's buffer, batch for batch."""
+    """The twin's replay buffer and batches equal the derivation's."""
     assert_same_life(*lives(tmp_path, settings))
 
 
@@ -115,7 +115,7 @@ def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
 
 
 def _taken(change: Callable[[Stepper, Step], Step]) -> tuple[Any, str, Any]:
-    """Every step of the environment changed."""
+    """Changes every step of the environment."""
     take_step = Stepper.step
     return Stepper, "step", lambda self, action, then=None: change(self, take_step(self, action, then))
 
@@ -129,7 +129,7 @@ class _FromTheWrongEnd(Ring):
 
 
 def _anew(experience: online.OnlineExperience) -> Batch:
-    """The last step, normalised by what was seen online."""
+    """Normalises the last step by the statistics of online steps."""
     last, seen = experience.transitions(experience.size - 1), experience.transitions().observations
     return last._replace(observations=(last.observations - seen.mean(0)) / (seen.std(0) + 1e-3))
 
@@ -155,7 +155,7 @@ MISTAKES = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_the_loop_is_caught(mistake: str, tmp_path: Path) -> None:
-    """The same comparison fails."""
+    """The comparison of the loops fails."""
     with patched(MISTAKES[mistake]()):
         ours, theirs = lives(tmp_path, SETTINGS["deterministic"])
     with pytest.raises(AssertionError):
@@ -163,7 +163,7 @@ def test_a_mistake_in_the_loop_is_caught(mistake: str, tmp_path: Path) -> None:
 
 
 def test_targets_reset_at_the_switch_are_caught(dataset: Batch) -> None:
-    """They change what comes after it, not a batch."""
+    """They change the updates after the switch, but no batch."""
     config = iql.TrainConfig(device="cpu", offline_iterations=UPDATES, online_iterations=UPDATES)
     trainer = iql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     reference = reference_of(config, trainer)
@@ -180,7 +180,7 @@ def test_targets_reset_at_the_switch_are_caught(dataset: Batch) -> None:
 
 
 def test_evaluation_has_no_noise(dataset: Batch) -> None:
-    """Nor dropout: CORL's policy in evaluation mode; what explores is told apart from it."""
+    """It has no dropout either, like CORL's policy in evaluation mode, and differs from exploration."""
     assert_acting(iql, dataset.observations, without=0.0)
     config, states = iql.TrainConfig(device="cpu", actor_dropout=0.5), dataset.observations[:10]
     trainer = iql.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
@@ -214,10 +214,10 @@ def test_exploration_is_scaled_and_cut(dataset: Batch, settings: dict[str, Any])
 
 
 def test_weights_start_where_the_seed_says() -> None:
-    """As offline."""
+    """The same check as for the offline twin."""
     assert_same_start(iql)
 
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """As offline."""
+    """The same check as for the offline twin."""
     assert_bounded_deviation(iql, dataset.observations)

@@ -1,6 +1,6 @@
-"""ReBRAC, offline to online: six updates in each phase and a whole loop, in float64; and mistakes in it.
+"""ReBRAC, offline to online: six updates in each phase and a whole loop agree in float64; mistakes are caught.
 
-The networks are those of the offline derivation, in bare JAX arrays, so that the last bits differ.
+The networks are those of the offline derivation, with bare JAX arrays, so that the last bits differ.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ from shared.frameworks.torch_ring import Ring, take_both
 from shared.runs import extraction, preparation
 from shared.runs.configs import read_file
 
-# Rows of the experience's buffer, which is full before the online phase ends
+# The capacity of the replay buffer for experience, which is full before the online phase ends
 CAPACITY, DATA = 12, finetune.ROWS
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -53,13 +53,13 @@ class Derivation:
         self.c, self.held = c, held_by(trainer)
 
     def act(self, state: np.ndarray) -> np.ndarray:
-        """CORL's sum of the policy and NumPy's noise, which it draws again for a next action of no weight."""
+        """Adds NumPy's noise to the policy's action; CORL draws it again for a next action that has no weight."""
         noise = np.random.normal(0.0, self.c.expl_noise, ACTION_DIM)
         np.random.normal(0.0, self.c.expl_noise, ACTION_DIM)
         return np.clip(np.asarray(pi(self.held.actor, jnp.asarray(state))) + noise, -1.0, 1.0)
 
     def weights(self, i: int) -> tuple[float, float]:
-        """Those of both distances."""
+        """The weights of both distances."""
         c = self.c
         if i < c.offline_iterations:
             return c.actor_bc_coef, c.critic_bc_coef
@@ -67,7 +67,7 @@ class Derivation:
         return c.actor_bc_coef * max(c.min_decay_coef, left), 0.0
 
     def update(self, i: int, rows: tuple[np.ndarray, ...]) -> dict[str, Any]:
-        """One update on a batch (s, a, r, s', d, a', G); what it logs."""
+        """Makes one update on a batch (s, a, r, s', d, a', G); returns its log."""
         c = self.c
         normal = torch.randn(c.batch_size, ACTION_DIM).numpy()
         uniform = torch.empty(c.batch_size, ACTION_DIM).uniform_(-1, 1).numpy()
@@ -78,7 +78,7 @@ class Derivation:
 
 
 def drawn(c: rebrac.TrainConfig, data: tuple, ring: tuple, size: int, online: bool) -> tuple[np.ndarray, ...]:
-    """A batch as CORL draws it: the dataset's rows, then those of the environment."""
+    """A batch drawn as in CORL: the dataset's rows, then the environment's rows."""
     new = int(c.online_share * c.batch_size) if online else 0
     old = np.random.randint(0, len(data[0]), size=c.batch_size - new)
     if not online:
@@ -87,7 +87,7 @@ def drawn(c: rebrac.TrainConfig, data: tuple, ring: tuple, size: int, online: bo
     return tuple(np.concatenate([x[old], y[chosen]]) for x, y in zip(data, ring, strict=True))
 
 
-# Other networks and rates, and a weight that falls later
+# Other networks and rates, and a later decay of the weight
 FURTHER: dict[str, Any] = {
     "other": {"batch_size": 64, "hidden_dim": 64, "actor_ln": True, "critic_ln": False, "critic_n_hiddens": 1}
     | {"actor_lr": 1e-3, "noise_clip": 0.3, "policy_noise": 0.4, "learning_starts": 2}
@@ -96,13 +96,13 @@ FURTHER: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_both_phases(name: str) -> None:
-    """Six updates before the switch and six after it: every weight and every logged number, 1e-12 apart at most."""
+    """Weights and logs agree within 1e-12, in six updates before the switch and six after it."""
     with both_in("float64"):
         phases = {"offline_iterations": UPDATES, "online_iterations": UPDATES}
         config = rebrac.TrainConfig(device="cpu", **phases | SETTINGS[name] | FURTHER.get(name, {}))
         trainer = rebrac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
         for policy in (trainer.actor, trainer.actor_target) if name in FURTHER else ():
-            # Actions near their bounds, so that smoothing leaves them
+            # Actions close to their bounds, so that smoothing exceeds them
             policy.net[-1].weight.data.mul_(200.0)
         rng = np.random.default_rng(1)
         data = ReturnsBatch(*test_rebrac.rows(), rng.normal(size=ROWS))
@@ -131,12 +131,12 @@ def test_both_phases(name: str) -> None:
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_weights_start_as_in_corl(side: str) -> None:
-    """As those of the offline twin."""
+    """The same check as for the offline twin."""
     assert_corls_start(rebrac, jax_twin, side)
 
 
 def test_a_step_draws_twice_as_much_as_it_uses() -> None:
-    """NumPy's noise, of which CORL keeps the second half for a next action."""
+    """It draws NumPy's noise, whose second half CORL keeps for a next action."""
     config = rebrac.TrainConfig(device="cpu")
     np.random.seed(3)
     found = [rebrac.draw_exploration(config, ACTION_DIM, CPU).action for _ in range(2)]
@@ -149,7 +149,7 @@ def test_a_step_draws_twice_as_much_as_it_uses() -> None:
 
 
 def derived_life(c: rebrac.TrainConfig, raw: dict[str, np.ndarray], reference: Derivation) -> Lived:
-    """CORL's loop over two buffers; next actions, which it stores in the second one too, weigh nothing there."""
+    """CORL's loop over two replay buffers; the next actions in the second one have no weight."""
     s, s2 = raw["observations"][:-1], raw["observations"][1:]
     mean, std = (s.mean(0), s.std(0) + 1e-3) if c.normalize else (np.zeros(STATE_DIM), np.ones(STATE_DIM))
     factor = 100.0 if c.normalize_reward else 1.0
@@ -184,7 +184,7 @@ def derived_life(c: rebrac.TrainConfig, raw: dict[str, np.ndarray], reference: D
 
 
 def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Lived]]:
-    """A short run of the twin, twenty steps of it online, and what lives the derivation's; the ring is overwritten."""
+    """A short run of the twin, with twenty online steps that overwrite the ring, and a function for the derivation."""
     raw = write_dataset(folder / "line.hdf5")
     with h5py.File(folder / "line.hdf5", "a") as file:
         file.attrs["env_id"] = ANTMAZE_ID
@@ -215,12 +215,12 @@ def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Li
     return ours, theirs
 
 
-# What the derivation lived, by where it began: a mistake that leaves the beginning as it is need not wait for it again.
+# The derivation's loops by their starting points, so that mistakes with the same starting point can reuse them.
 LIVED: dict[tuple, Lived] = {}
 
 
 def beginning(settings: dict[str, Any], fresh: rebrac.ReBRAC) -> tuple:
-    """All that a life follows from: the settings, the weights and both generators."""
+    """Everything that determines a loop: the settings, the weights and both generators."""
     weights = [p.detach().numpy().tobytes() for part in (fresh.actor, fresh.critic) for p in part.parameters()]
     return repr(settings), *weights, repr(np.random.get_state()), torch.get_rng_state().numpy().tobytes()
 
@@ -234,13 +234,13 @@ LOOPS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("settings", LOOPS.values(), ids=LOOPS)
 def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
-    """The derivation's buffers, batch for batch."""
+    """The twin's replay buffers and batches equal the derivation's."""
     ours, theirs = life(tmp_path, settings)
     assert_close_life(ours, theirs())
 
 
 def test_corls_file_loads(tmp_path: Path) -> None:
-    """Under CORL's names."""
+    """The settings keep CORL's names."""
     text = (
         "dataset_name: pen-cloned-v1\ngamma: 0.9\neval_every: 50000\neval_episodes: 100\ntrain_seed: 0\neval_seed: 42\n"
     )
@@ -264,32 +264,32 @@ take_step, bc_coefs, policy, shares = Stepper.step, rebrac.ReBRAC.bc_coefs, rebr
 
 
 class FromTheWrongEnd(Ring):
-    """Goes backwards."""
+    """Writes in reverse order."""
 
     def push(self, columns: Any) -> None:
-        """Each row below the one before."""
+        """Writes each row before the previous one."""
         super().push(columns)
         self._pointer = (self._pointer - 2) % len(self.rows[0])
 
 
 def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:
-    """A step whose time limit is stored as an end."""
+    """Stores a time limit as a terminal."""
     step = take_step(self, action, then)
     return step._replace(terminal=step.terminal or step.timeout)
 
 
 def next_state_of_the_reset(self: Stepper, action: Any, then: Any = None) -> Any:
-    """A step whose next state is where the environment then stands."""
+    """Stores the environment's state after a reset as the next state."""
     return take_step(self, action, then)._replace(next_observation=self.observation)
 
 
 def uncut(self: rebrac.ReBRAC, observations: torch.Tensor, noise: rebrac.Exploration) -> torch.Tensor:
-    """An action beyond the bounds."""
+    """Returns an unclipped action."""
     return (self.actor(observations) + self.hp.expl_noise * noise.action).detach()
 
 
 def drawn_once(hp: Any, action_dim: int, device: Any) -> rebrac.Exploration:
-    """Without what CORL draws for the next action."""
+    """Leaves out CORL's draw for the next action."""
     return rebrac.Exploration(torch.as_tensor(np.random.normal(size=(1, action_dim))))
 
 
@@ -317,14 +317,14 @@ MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The derivation's life, which no mistake of the twin's changes."""
+    """The derivation's loop, which no mistake in the twin changes."""
     return life(tmp_path_factory.mktemp("right"), LOOPS["all that can be otherwise"])[1]()
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
-    """The same comparison fails."""
+    """The comparison of the loops fails."""
     with patched(MISTAKES[mistake]):
         ours, _ = life(tmp_path, LOOPS["all that can be otherwise"])
     with pytest.raises(AssertionError):

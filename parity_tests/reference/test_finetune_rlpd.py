@@ -1,4 +1,4 @@
-"""RLPD: six updates in each phase and a whole loop, in float64, critic by critic; and mistakes in it."""
+"""RLPD: six updates in each phase and a whole loop agree in float64, critic by critic; planted mistakes are caught."""
 
 import copy
 import math
@@ -51,7 +51,7 @@ from shared.frameworks.torch_ring import Ring, take_either
 from shared.runs import preparation
 from shared.runs.configs import read_file
 
-# Rows of the environment's buffer, which is full before the loop ends
+# The capacity of the replay buffer for experience, which is full before the loop ends
 CAPACITY, DATA = 12, finetune.ROWS
 SMALL: dict[str, Any] = {"hidden_dims": (24, 20), "batch_size": 16, "critic_updates": 3, "learning_starts": 0}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -64,7 +64,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def layers(inputs: int, config: rlpd.TrainConfig, *outputs: int, norm: bool = False) -> nn.Sequential:
-    """Dense, LayerNorm if there is one, ReLU; and a linear layer at the end, if there is one."""
+    """Linear layers with LayerNorm if wanted and ReLU, then the output layers."""
     found: list[nn.Module] = []
     for before, after in pairwise([inputs, *config.hidden_dims]):
         found += [nn.Linear(before, after), *([nn.LayerNorm(after, eps=1e-6)] if norm else []), nn.ReLU()]
@@ -72,7 +72,7 @@ def layers(inputs: int, config: rlpd.TrainConfig, *outputs: int, norm: bool = Fa
 
 
 class Derivation:
-    """The authors' update at the weights of a trainer: one network for each critic."""
+    """The authors' update from a trainer's weights, with one network for each critic."""
 
     def __init__(self, config: rlpd.TrainConfig, trainer: rlpd.RLPD, bound: float) -> None:
         self.c, self.bound = config, bound
@@ -84,11 +84,11 @@ class Derivation:
         self.pi_adam = adam(self.pi.parameters(), config.actor_lr)
         self.q_adam = adam([p for q in self.critics for p in q.parameters()], config.critic_lr)
         self.alpha_adam = adam([self.log_alpha], config.temperature_lr)
-        # What was chosen for targets so far
+        # The critics chosen for targets so far
         self.chosen: set[tuple[int, ...]] = set()
 
     def member(self, critic: rlpd.Critic, number: int) -> nn.Sequential:
-        """One critic as a network of its own; a layer of PyTorch's has its weight the other way round."""
+        """One critic as a separate network; PyTorch's layers have transposed weights."""
         q = layers(STATE_DIM + ACTION_DIM, self.c, 1, norm=self.c.critic_ln)
         for mine, other in zip(critic.parameters(), q.parameters(), strict=True):
             value = mine.data[number]
@@ -96,7 +96,7 @@ class Derivation:
         return q
 
     def policy(self, s: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-        """The action of noise e (B, A), and its log-probability (B,); a deviation of e^-20 leaves it its digits."""
+        """The action for noise e (B, A), and its log-probability (B,), precise even for a deviation of e^-20."""
         trunk, loc, log_scale = self.pi
         hidden = trunk(s)
         log_sigma = log_scale(hidden).clip(-20, 2)
@@ -107,12 +107,12 @@ class Derivation:
         return self.bound * torch.tanh(u), (log_normal - log_slope).sum(1)
 
     def act(self, s: Tensor, uniform: bool) -> Tensor:
-        """The action of a step: both kinds are drawn, whichever it is."""
+        """The action of a step; both kinds of noise are always drawn."""
         drawn, noise = 2.0 * torch.rand(1, ACTION_DIM) - 1.0, torch.randn(1, ACTION_DIM)
         return (self.bound * drawn if uniform else self.policy(s, noise)[0]).detach()
 
     def update(self, rows: tuple[Tensor, ...]) -> dict[str, Any]:
-        """U minibatches, whose draws are made before the first; then policy and temperature on the last of them."""
+        """U minibatches, with all draws made before the first; then policy and temperature on the last minibatch."""
         c, log = self.c, {}
         noise, lots, last = self.draw()
         for i in range(c.critic_updates):
@@ -157,7 +157,7 @@ def step(optimizer: torch.optim.Optimizer, loss: Any) -> None:
 
 
 def columns(rows: int, shift: float, bound: float) -> Batch:
-    """Random transitions around another place, a tenth of them terminal."""
+    """Random transitions around a shifted mean, a tenth of them terminal."""
     rng = np.random.default_rng(rows)
     found = (
         shift + rng.normal(size=(rows, STATE_DIM)),
@@ -170,7 +170,7 @@ def columns(rows: int, shift: float, bound: float) -> Batch:
 
 
 def mixed(config: rlpd.TrainConfig, data: Any, seen: Any, size: int | None) -> list[Any]:
-    """An update's columns as the authors mix them: even rows are the data's, odd ones the environment's."""
+    """An update's columns, mixed as the authors do: even rows are the data's, odd ones the environment's."""
     number = config.critic_updates * config.batch_size
     old = np.random.randint(0, len(data[0]), size=number)
     if size is None:
@@ -183,7 +183,7 @@ def mixed(config: rlpd.TrainConfig, data: Any, seen: Any, size: int | None) -> l
 
 
 def assert_same_agent(trainer: rlpd.RLPD, theirs: Derivation) -> None:
-    """Every weight, 1e-10 apart at most."""
+    """Checks that all weights agree within 1e-10."""
     for ours, members in ((trainer.critic, theirs.critics), (trainer.critic_target, theirs.targets)):
         for number, member in enumerate(members):
             for mine, other in zip(theirs.member(ours, number).parameters(), member.parameters(), strict=True):
@@ -195,12 +195,12 @@ def assert_same_agent(trainer: rlpd.RLPD, theirs: Derivation) -> None:
 
 @pytest.mark.parametrize(("name", "bound"), [("default", 1.0), ("other", 2.0)])
 def test_both_phases(name: str, bound: float) -> None:
-    """Six updates on the data alone and six on both: every weight, logged number and action, 1e-10 apart at most."""
+    """Weights, logs and actions agree within 1e-10, in six updates on the data alone and six on both."""
     with both_in("float64"):
         config = rlpd.TrainConfig(device="cpu", **SETTINGS[name])
         torch.manual_seed(2)
         trainer = rlpd.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
-        # Deviations between and beyond their bounds, and scales and biases of each critic's own
+        # Deviations within and beyond their bounds, and different scales and biases for each critic
         trainer.actor.log_std.bias.data += torch.linspace(-21.0, 3.0, ACTION_DIM)
         for part in (trainer.critic, trainer.critic_target):
             for parameter in part.parameters():
@@ -231,7 +231,7 @@ def test_both_phases(name: str, bound: float) -> None:
 
 @pytest.mark.parametrize("total_it", [9, 10])
 def test_first_actions_are_uniform(total_it: int) -> None:
-    """Up to the last step before learning starts; both kinds of an action reach beyond 1 where their bound is 2."""
+    """They are uniform up to the last step before learning starts; with a bound of 2, all kinds exceed 1."""
     with both_in("float64"):
         config = rlpd.TrainConfig(device="cpu", **SMALL | {"offline_iterations": 3, "learning_starts": 7})
         trainer = rlpd.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
@@ -248,7 +248,7 @@ def test_first_actions_are_uniform(total_it: int) -> None:
 
 
 def test_each_minibatch_is_half_of_either_kind() -> None:
-    """Its even rows are the data's, its odd ones the environment's, so that each critic step sees both."""
+    """Even rows are the data's and odd ones the environment's, so that each critic step sees both."""
     config = rlpd.TrainConfig(device="cpu", batch_size=6, critic_updates=5)
     for online_size in (None, 9):
         indices, _ = rlpd.draw_noise(config, 50, ACTION_DIM, CPU, online_size)
@@ -258,7 +258,7 @@ def test_each_minibatch_is_half_of_either_kind() -> None:
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_weights_start_uniform(side: str) -> None:
-    """By Glorot's rule, each critic by itself; norms do nothing. With the paper's sizes there are as many as there."""
+    """Each critic starts by Glorot's rule, with neutral norms; with the paper's sizes the counts are the paper's."""
     config = rlpd.TrainConfig(device="cpu", initial_temperature=0.5)
     trainer = rlpd.create_trainer(config, 29, 8, 1.0)
     if side == "jax":
@@ -287,7 +287,7 @@ def test_weights_start_uniform(side: str) -> None:
 
 
 def test_the_critics_of_a_target_are_those_asked_for() -> None:
-    """Under both twins, with the norms of those."""
+    """Both twins use exactly these critics, with their norms."""
     config: dict[str, Any] = {"device": "cpu", "hidden_dims": (9,), "n_critics": 5}
     trainer = rlpd.create_trainer(rlpd.TrainConfig(**config), STATE_DIM, ACTION_DIM, 1.0)
     state = jax_twin.create_train_state(jax.random.key(0), jax_twin.TrainConfig(**config), STATE_DIM, ACTION_DIM, 1.0)
@@ -302,14 +302,14 @@ def test_the_critics_of_a_target_are_those_asked_for() -> None:
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_more_critics_in_a_target_than_there_are_are_refused(side: str) -> None:
-    """In one line."""
+    """The error is one line."""
     twin = rlpd if side == "torch" else jax_twin
     with pytest.raises(InputError, match=r"^n_target_critics is 3: set at most n_critics, 2$"):
         twin.train(twin.TrainConfig(n_critics=2, n_target_critics=3))
 
 
 def test_the_authors_names_are_understood(tmp_path: Path) -> None:
-    """Those of their settings and flags."""
+    """The names of their settings and flags are understood."""
     text = (
         "env_name: antmaze-umaze-v2\nmax_steps: 300000\nutd_ratio: 20\nnum_qs: 10\nnum_min_qs: 1\npretrain_steps: 0\n"
     )
@@ -327,7 +327,7 @@ def test_the_authors_names_are_understood(tmp_path: Path) -> None:
 
 
 def derived_life(c: rlpd.TrainConfig, raw: dict[str, np.ndarray], theirs: Derivation, added: float) -> Lived:
-    """The loop over two buffers, the second of which is overwritten from its beginning."""
+    """The loop over two replay buffers, the second of which overwrites its oldest rows."""
     s, s2 = raw["observations"][:-1], raw["observations"][1:]
     mean, std = (s.mean(0), s.std(0) + 1e-3) if c.normalize else (np.zeros(STATE_DIM), np.ones(STATE_DIM))
     done = raw["terminals"][:-1].astype(np.float32)
@@ -359,7 +359,7 @@ def derived_life(c: rlpd.TrainConfig, raw: dict[str, np.ndarray], theirs: Deriva
 
 
 def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Lived]]:
-    """A short run of the twin, and what lives the derivation's; the ring is overwritten meanwhile."""
+    """A short run of the twin that overwrites the ring, and a function that runs the derivation."""
     raw = write_dataset(folder / "line.hdf5")
     # Some of the data's actions reach their bounds.
     raw["actions"] = np.clip(1.5 * raw["actions"], -1.0, 1.0)
@@ -379,7 +379,7 @@ def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Li
     def theirs() -> Lived:
         with both_in("float64"):
             derivation = Derivation(config, fresh, 1.0)
-            # Its networks were drawn, too, before they got their weights.
+            # The derivation's networks were also drawn before they got their weights.
             as_it_was()
             added = -1.0 if config.normalize_reward and config.eval_env else 0.0
             return derived_life(config, raw, derivation, added)
@@ -388,7 +388,7 @@ def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Li
 
 
 LOOPS: dict[str, dict[str, Any]] = {
-    # In the environment at once; locomotion's rewards stay as they are.
+    # Online from the start; locomotion's rewards stay unchanged.
     "default": SMALL | {"online_iterations": 20, "learning_starts": 5},
     "all that can be otherwise": SETTINGS["other"]
     | {
@@ -404,7 +404,7 @@ LOOPS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("settings", LOOPS.values(), ids=LOOPS)
 def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
-    """The derivation's buffers, batch for batch."""
+    """The twin's replay buffers and batches equal the derivation's."""
     ours, theirs = life(tmp_path, settings)
     expected = theirs()
     updates = settings["online_iterations"] - settings["learning_starts"] + settings.get("offline_iterations", 0)
@@ -418,45 +418,45 @@ take_step, draw_noise, explore = Stepper.step, rlpd.draw_noise, rlpd.RLPD.explor
 
 
 class FromTheWrongEnd(Ring):
-    """Goes backwards."""
+    """Writes in reverse order."""
 
     def push(self, columns: Any) -> None:
-        """Each row below the one before."""
+        """Writes each row before the previous one."""
         super().push(columns)
         self._pointer = (self._pointer - 2) % len(self.rows[0])
 
 
 def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:
-    """A step whose time limit is stored as an end."""
+    """Stores a time limit as a terminal."""
     step = take_step(self, action, then)
     return step._replace(terminal=step.terminal or step.timeout)
 
 
 def next_state_of_the_reset(self: Stepper, action: Any, then: Any = None) -> Any:
-    """A step whose next state is where the environment then stands."""
+    """Stores the environment's state after a reset as the next state."""
     return take_step(self, action, then)._replace(next_observation=self.observation)
 
 
 def one_after_the_other(*given: Any, **named: Any) -> Any:
-    """The data's rows first, then the environment's, so that a minibatch holds one kind."""
+    """Puts the data's rows first, then the environment's, so that a minibatch contains only one kind."""
     indices, noise = draw_noise(*given, **named)
     return torch.cat([indices[::2], indices[1::2]]), noise
 
 
 def swapped(hp: Any, size: int, *given: Any, **named: Any) -> Any:
-    """Even rows are the environment's."""
+    """Makes even rows the environment's."""
     indices, noise = draw_noise(hp, size, *given, **named)
     return indices.reshape(-1, 2).flip(1).reshape(-1) if len(indices) % 2 == 0 else indices, noise
 
 
 def a_row_late(dataset: Any, ring: Any, indices: Tensor) -> Any:
-    """Rows of the ring counted from 1."""
+    """Counts the ring's rows from 1."""
     size = len(dataset[0])
     return take_either(dataset, ring, indices + 1 * (indices >= size) * (indices < size + CAPACITY - 1))
 
 
 def uniform_too_long(self: rlpd.RLPD, observations: Tensor, noise: rlpd.Exploration) -> Tensor:
-    """One uniform action more."""
+    """Draws one uniform action too many."""
     self.total_it -= 1
     action = explore(self, observations, noise)
     self.total_it += 1
@@ -483,14 +483,14 @@ MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The derivation's life, which no mistake of the twin's changes."""
+    """The derivation's loop, which no mistake in the twin changes."""
     return life(tmp_path_factory.mktemp("right"), LOOPS["all that can be otherwise"])[1]()
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
-    """The same comparison fails."""
+    """The comparison of the loops fails."""
     with patched(MISTAKES[mistake]):
         ours, _ = life(tmp_path, LOOPS["all that can be otherwise"])
     with pytest.raises(AssertionError):

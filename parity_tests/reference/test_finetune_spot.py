@@ -1,4 +1,4 @@
-"""SPOT, offline to online: six updates in each phase and a whole loop, equal to the last bit; and mistakes in it."""
+"""SPOT, offline to online: six updates in each phase and a whole loop are bitwise equal; mistakes are caught."""
 
 import copy
 import math
@@ -36,7 +36,7 @@ from shared.envs.stepping import Step, Stepper
 from shared.frameworks.torch_data import take
 from shared.frameworks.torch_ring import Ring
 
-# An odd number of the VAE's updates: they count when the actor's turn is asked for.
+# An odd number of VAE updates, because they count towards the actor's period
 PHASES = {"vae_iterations": UPDATES - 1, "offline_iterations": UPDATES, "online_iterations": UPDATES}
 LOOPS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -56,7 +56,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 class ReferenceVAE(nn.Module):
-    """CORL's networks; its layers by the twin's names."""
+    """CORL's networks, with the twin's names for layers."""
 
     def __init__(self, config: spot.TrainConfig) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def networks(config: spot.TrainConfig) -> tuple[nn.Module, ...]:
 
 
 def networks_of(trainer: spot.SPOT) -> tuple[nn.Module, ...]:
-    """The twin's, in the same order."""
+    """The twin's networks, in the same order."""
     return trainer.vae, trainer.actor.net, trainer.critic_1.net, trainer.critic_2.net
 
 
@@ -89,7 +89,7 @@ class ReferenceSPOT:
         self.begin()
 
     def begin(self) -> None:
-        """Optimisers from new: at the beginning, and at the switch."""
+        """Creates new optimisers, at the beginning and at the switch."""
         self.actor_adam = adam(self.actor.parameters(), self.config.actor_lr)
         self.q_adams = [adam(q.parameters(), self.config.critic_lr) for q in (self.q1, self.q2)]
 
@@ -99,11 +99,11 @@ class ReferenceSPOT:
         return self.vae.mean(h), self.vae.log_std(h).clamp(-4, 15).exp()
 
     def decode(self, s: Tensor, z: Tensor) -> Tensor:
-        """Actions of codes, whatever the axes before the last."""
+        """The actions of codes with any leading axes."""
         return self.bound * torch.tanh(self.vae.decoder(torch.cat([s, z], -1)))
 
     def elbo(self, s: Tensor, a: Tensor) -> Tensor:
-        """How unlikely each action is, (B,), for codes that lie sample by sample in memory."""
+        """The negative log-likelihood bound of each action, (B,), for codes that are stored sample by sample."""
         k, (mean, std) = self.config.num_samples, self.encode(s, a)
         many_means, many_stds, many_s = (x.repeat(k, 1, 1).permute(1, 0, 2) for x in (mean, std, s))
         z = many_means + many_stds * torch.randn_like(many_stds)
@@ -112,7 +112,7 @@ class ReferenceSPOT:
         return errors.mean((1, 2)) + self.config.kl_weight * kl.mean(-1)
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Any]:
-        """Whichever update is due; the optimisers begin anew with the first one online."""
+        """Makes the update that is due; the first online update resets the optimisers."""
         config = self.config
         self.total_it += 1
         of_this_run = self.total_it - self.earlier
@@ -125,7 +125,7 @@ class ReferenceSPOT:
         return self.learn(s, a, r, s2, d)
 
     def learn_vae(self, s: Tensor, a: Tensor) -> dict[str, Any]:
-        """Without an axis for samples."""
+        """A step of the VAE, without an axis for samples."""
         mean, std = self.encode(s, a)
         error = mse_loss(self.decode(s, mean + std * torch.randn_like(std)), a)
         kl = -0.5 * (1 + torch.log(std.pow(2)) - mean.pow(2) - std.pow(2)).mean()
@@ -136,7 +136,7 @@ class ReferenceSPOT:
         return {"VAE/reconstruction_loss": error, "VAE/KL_loss": kl, "VAE/vae_loss": loss}
 
     def learn(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Any]:
-        """Critics; then the actor and all targets where it is their turn."""
+        """A step of the critics; then of the actor and all targets if they are due."""
         c = self.config
         with torch.no_grad():
             bound, limit = self.bound, c.noise_clip * self.bound
@@ -192,9 +192,10 @@ def acting(reference: ReferenceSPOT, config: spot.TrainConfig) -> Callable[[Tens
 def three_phases(
     dataset: Batch, settings: dict[str, Any], bound: float = 1.0, stretch: float = 1.0, earlier: int = 0
 ) -> tuple[list, list, spot.SPOT, ReferenceSPOT]:
-    """What each side logs, and what it has in the end.
+    """The logs of each side in all three phases, and both final states.
 
-    The policy's last layer and the code's deviations are stretched. So many updates were made in an earlier run.
+    The policy's last layer and the code's deviations are stretched. `earlier` is the number of updates made in an
+    earlier run.
     """
     config = spot.TrainConfig(device="cpu", **PHASES | settings)
     torch.manual_seed(7)
@@ -216,7 +217,7 @@ def three_phases(
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_three_phases(dataset: Batch, name: str) -> None:
-    """The VAE's updates, those on the data and those after the switch."""
+    """The VAE's updates, the offline updates and the online updates are equal."""
     further = (2.0, 20.0, 7) if name == "at the bounds" else ()
     logs, updates, trainer, reference = three_phases(dataset, SETTINGS[name], *further)
     assert_same_log(logs, updates)
@@ -226,7 +227,7 @@ def test_three_phases(dataset: Batch, name: str) -> None:
 
 
 def test_the_vae_learns_from_the_first_code(dataset: Batch) -> None:
-    """Of however many."""
+    """The number of codes does not matter."""
     trainer = spot.create_trainer(spot.TrainConfig(device="cpu", **SMALL), STATE_DIM, ACTION_DIM, 1.0)
     batch, latent = take(dataset, torch.arange(20)), torch.randn(20, 3, 2 * ACTION_DIM)
     losses = [trainer.vae_loss(batch, spot.Noise(None, codes))[0] for codes in (latent, latent[:, :1])]
@@ -235,7 +236,7 @@ def test_the_vae_learns_from_the_first_code(dataset: Batch) -> None:
 
 @pytest.mark.parametrize("online_iterations", [0, 1, 10])
 def test_lambd_cools_down_to_its_share(online_iterations: int) -> None:
-    """By as much with every step online, of which there may be none."""
+    """It falls by the same amount with every online step, of which there may be none."""
     config = spot.TrainConfig(lambd=2.0, lambd_cool=True, lambd_end=0.3, online_iterations=online_iterations)
     assert spot.cooled(config, 0) == 2.0
     for step in range(1, online_iterations + 1):
@@ -244,7 +245,7 @@ def test_lambd_cools_down_to_its_share(online_iterations: int) -> None:
 
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """Its logarithm lies between -4 and 15."""
+    """Its logarithm is between -4 and 15."""
     vae = spot.create_trainer(spot.TrainConfig(device="cpu", vae_hidden_dim=64), STATE_DIM, ACTION_DIM, 1.0).vae
     vae.log_std.weight.data.mul_(300.0)
     s, a = dataset.observations, dataset.actions
@@ -255,7 +256,7 @@ def test_the_deviation_is_bounded(dataset: Batch) -> None:
 
 
 def test_several_codes(dataset: Batch) -> None:
-    """CORL multiplies rows in another order, which rounds otherwise."""
+    """CORL multiplies rows in another order, which rounds differently."""
     logs, updates, trainer, reference = three_phases(dataset, {"num_samples": 3, "vae_hidden_dim": 64})
     assert_same_log(logs, updates, tolerance=1e-5)
     for name, part in parts(reference).items():
@@ -264,7 +265,7 @@ def test_several_codes(dataset: Batch) -> None:
 
 
 def test_the_estimate_is_the_likelihood(dataset: Batch) -> None:
-    """By importance sampling, with torch's own densities; the decoder's deviation for codes twice an action's size."""
+    """It equals importance sampling with torch's densities, and with the decoder's deviation for codes of size 2A."""
     config = spot.TrainConfig(device="cpu", iwae=True, num_samples=50, vae_hidden_dim=64)
     trainer = spot.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     reference, s, a = ReferenceSPOT(config, trainer), dataset.observations[:20], dataset.actions[:20]
@@ -281,7 +282,7 @@ def test_the_estimate_is_the_likelihood(dataset: Batch) -> None:
 
 @pytest.mark.parametrize("init_w", [None, 1e-3])
 def test_weights_start_where_the_seed_says(init_w: float | None) -> None:
-    """The VAE is built first; of actor and critics, the last layer, twice where it starts in bounds of its own."""
+    """The VAE is built first. Actor and critics draw their last layer first, and again if it has its own bounds."""
     critic_init_w = init_w and 3.0 * init_w
     config = spot.TrainConfig(device="cpu", actor_init_w=init_w, critic_init_w=critic_init_w, vae_hidden_dim=64)
     torch.manual_seed(7)
@@ -304,7 +305,7 @@ def backwards(inputs: int, outputs: int, init_w: float | None) -> nn.Sequential:
 
 
 def lives(folder: Path, settings: dict[str, Any]) -> tuple[Any, Any]:
-    """A short run of the twin, twenty steps of it online, and the derivation's; the ring is overwritten meanwhile."""
+    """Short runs of the twin and the derivation, with twenty online steps that overwrite the ring."""
     raw = write_dataset(folder / "line.hdf5")
     short: dict[str, Any] = {
         "vae_iterations": 3,
@@ -330,7 +331,7 @@ def lives(folder: Path, settings: dict[str, Any]) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("settings", LOOPS.values(), ids=LOOPS)
 def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
-    """The derivation's buffer, batch for batch."""
+    """The twin's replay buffer and batches equal the derivation's."""
     assert_same_life(*lives(tmp_path, settings))
 
 
@@ -338,13 +339,13 @@ def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
 
 
 def _taken(change: Callable[[Stepper, Step], Step]) -> tuple[Any, str, Any]:
-    """Every step of the environment changed."""
+    """Changes every step of the environment."""
     take_step = Stepper.step
     return Stepper, "step", lambda self, action, then=None: change(self, take_step(self, action, then))
 
 
 def _drawn_for_all(hp: Any, size: int, action_dim: int, device: Any, pretrains: bool, delayed: bool) -> Any:
-    """Codes for critics too."""
+    """Also draws codes for critics."""
     return _draw_noise(hp, size, action_dim, device, pretrains, delayed=True)
 
 
@@ -374,7 +375,7 @@ _go_online = spot.SPOT.go_online
 @pytest.mark.thorough
 @pytest.mark.parametrize("mistake", LOOP_MISTAKES)
 def test_a_mistake_in_the_loop_is_caught(mistake: str, tmp_path: Path) -> None:
-    """The same comparison fails."""
+    """The comparison of the loops fails."""
     with patched(LOOP_MISTAKES[mistake]()):
         ours, theirs = lives(tmp_path, LOOPS["corls files"])
     with pytest.raises(AssertionError):
@@ -395,7 +396,7 @@ def _due(trainer: spot.SPOT) -> bool:
 
 @pytest.mark.parametrize("mistake", UPDATE_MISTAKES)
 def test_a_mistake_in_the_updates_is_caught(mistake: str, dataset: Batch) -> None:
-    """Likewise of the three phases."""
+    """The comparison of the three phases fails."""
     with patched(UPDATE_MISTAKES[mistake]()):
         logs, updates, *_ = three_phases(dataset, SETTINGS["corls files"])
     with pytest.raises((AssertionError, KeyError)):
@@ -403,7 +404,7 @@ def test_a_mistake_in_the_updates_is_caught(mistake: str, dataset: Batch) -> Non
 
 
 def test_evaluation_has_no_noise(dataset: Batch) -> None:
-    """CORL's policy in evaluation; what explores is told apart from it, and scaled by the largest action twice."""
+    """It equals CORL's policy in evaluation; exploration differs from it, and is scaled by the largest action twice."""
     config = spot.TrainConfig(device="cpu", vae_hidden_dim=16, expl_noise=0.4, noise_clip=0.3)
     trainer = spot.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
     trainer.actor.net[4].weight.data.mul_(5.0)

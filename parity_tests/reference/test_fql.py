@@ -1,4 +1,4 @@
-"""FQL as its authors arrange it, in bare arrays: one loss, one gradient, one Adam. Six updates, within 1e-12."""
+"""FQL in its authors' arrangement, in bare arrays: one loss, one gradient, one Adam. Six updates agree within 1e-12."""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from parity_tests.reference.common import (
 )
 from shared.data.transitions import Batch
 
-# Relative, of logs; absolute, of weights and actions
+# The relative tolerance of logs, and the absolute one of weights and actions
 LOG, WEIGHTS = 1e-12, 1e-12
 SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (30, 40), "batch_size": 64}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -40,7 +40,7 @@ Layer = tuple[Tensor, Tensor]
 
 @pytest.fixture(autouse=True)
 def double_precision() -> Iterator[None]:
-    """In which a mistake is a thousand million times larger than what rounding leaves."""
+    """Makes a mistake a thousand million times larger than rounding."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -72,7 +72,7 @@ def fixed(layers: list[Layer]) -> list[Layer]:
 
 
 def mixed(old: list[Layer], new: list[Layer], tau: float) -> list[Layer]:
-    """The old layers, a share tau of the new ones in them."""
+    """A weighted mean of the old layers and a share tau of the new ones."""
     return [
         (tau * weight.detach() + (1 - tau) * before, tau * bias.detach() + (1 - tau) * shift)
         for (before, shift), (weight, bias) in zip(old, new, strict=True)
@@ -80,7 +80,7 @@ def mixed(old: list[Layer], new: list[Layer], tau: float) -> list[Layer]:
 
 
 class Reference:
-    """The update by the book."""
+    """The textbook update."""
 
     def __init__(self, config: Any, trainer: Any, bound: float) -> None:
         self.c, self.bound = config, bound
@@ -93,24 +93,24 @@ class Reference:
         self.leaves = [leaf.requires_grad_() for layer in chain(*self.q, self.v, self.mu) for leaf in layer]
         self.moments = [(torch.zeros_like(leaf), torch.zeros_like(leaf)) for leaf in self.leaves]
         self.updates = 0
-        # What the batches reach
+        # The branches that the batches reach
         self.reached: set[str] = set()
 
     def inside(self, a: Tensor, what: str) -> Tensor:
-        """Actions cut to the bounds; beyond these they are constants."""
+        """Clips actions to their bounds, beyond which they are constants."""
         self.reached |= {f"{what} {bool(beyond)}" for beyond in (a.abs() > self.bound).flatten()}
         edge = torch.full_like(a, self.bound)
         return torch.where(a > edge, edge, torch.where(a < -edge, -edge, a))
 
     def transported(self, s: Tensor, x: Tensor) -> Tensor:
-        """Where the flow takes x."""
+        """The end point of the flow from x."""
         n = self.c.flow_steps
         for i in range(n):
             x = x + (1 / n) * run(self.v, s, x, torch.full((len(x), 1), i / n))
         return self.inside(x, "flow beyond")
 
     def target(self, r: Tensor, s2: Tensor, d: Tensor, z: Tensor) -> Tensor:
-        """What both critics learn, (B, 1)."""
+        """The target of both critics, (B, 1)."""
         a2 = self.inside(run(self.mu, s2, z), "next action beyond")
         q = torch.cat([run(q, s2, a2) for q in self.q_t], 1)
         self.reached |= {f"least {int(place)}" for place in q.argmin(1)} | {f"done {bool(x)}" for x in d}
@@ -154,13 +154,13 @@ class Reference:
 
 
 def drawn(config: Any) -> tuple[Tensor, ...]:
-    """What an update draws, times (B, 1)."""
+    """An update's draws; its times are (B, 1)."""
     size = config.batch_size, ACTION_DIM
     return torch.randn(size), torch.randn(size), torch.rand(config.batch_size)[:, None], torch.randn(size)
 
 
 def moved(trainer: Any, bound: float) -> None:
-    """Biases, norms and targets away from where they start; actions on both sides of their bounds."""
+    """Moves biases, norms and targets away from their initial values, and actions to both sides of their bounds."""
     for network in (trainer.actor, trainer.flow, trainer.critic, trainer.critic_target):
         for parameter in network.parameters():
             parameter.data += (0.3 if parameter.dim() == 1 else 0.02) * torch.randn_like(parameter)
@@ -171,7 +171,7 @@ def moved(trainer: Any, bound: float) -> None:
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_fql(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """Every weight, every logged number and the actions."""
+    """All weights, logs and actions are equal."""
     config = fql.TrainConfig(device="cpu", **settings)
     dataset = Batch(*(column.double() for column in dataset))
     dataset = dataset._replace(actions=bound * dataset.actions)
@@ -189,7 +189,7 @@ def test_fql(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
 
 
 def assert_same_fql(trainer: Any, reference: Reference) -> None:
-    """Every weight of every network."""
+    """Checks all weights of all networks."""
     ours = [trainer.critic.q1, trainer.critic.q2, trainer.critic_target.q1, trainer.critic_target.q2]
     theirs = [*reference.q, *reference.q_t, reference.v, reference.mu]
     for mine, other in zip([*ours, trainer.flow.net, trainer.actor.net], theirs, strict=True):
@@ -198,24 +198,24 @@ def assert_same_fql(trainer: Any, reference: Reference) -> None:
 
 
 def assert_both_sides(reference: Reference) -> None:
-    """The batches reached both sides of each bound."""
+    """Checks that the batches reached both sides of each bound."""
     what = ("flow beyond", "next action beyond", "action beyond", "done", "positive")
     assert reference.reached == {f"{x} {way}" for x in what for way in (True, False)} | {"least 0", "least 1"}
 
 
 def test_what_acting_draws() -> None:
-    """A standard normal number for each component of the action."""
+    """It draws a standard normal number for each component of the action."""
     found = fql.draw_acting_noise(np.random.default_rng(3), fql.TrainConfig(), ACTION_DIM)
     np.testing.assert_array_equal(found, np.random.default_rng(3).standard_normal(ACTION_DIM))
 
 
 def test_weights_start_uniform() -> None:
-    """Within Glorot's bound, the last layers too; biases and shifts 0, scales 1; the target is a copy."""
+    """Weights are within Glorot's bound, biases and shifts are 0, scales are 1, and the target is a copy."""
     assert_uniform_start(fql)
 
 
 def assert_uniform_start(twin: ModuleType) -> None:
-    """Of each network of a twin of FQL's."""
+    """Checks the initial weights of each network in an FQL twin."""
     torch.manual_seed(7)
     config = twin.TrainConfig(device="cpu", actor_ln=True, actor_hidden_dims=(300, 200), critic_hidden_dims=(200, 100))
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -241,14 +241,14 @@ def assert_uniform_start(twin: ModuleType) -> None:
 
 
 class StopError(Exception):
-    """The run has come as far as this test looks."""
+    """Ends a run at the point that a test checks."""
 
 
 @pytest.mark.parametrize("twin", [fql, jax_twin], ids=["torch", "jax"])
 def test_a_run_learns_from_actions_short_of_their_bounds(
     twin: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By 1e-5, where the bundled data's reach them."""
+    """They are short by 1e-5, although some of the bundled data's actions reach their bounds."""
     found: list[Batch] = []
 
     def stop(dataset: Batch, *device: Any) -> None:

@@ -34,7 +34,7 @@ from shared.frameworks.torch_data import take
 
 
 class Seeing(nn.Module):
-    """CORL's layers of 256, perhaps behind convolutions of their own; actions stand beside the features."""
+    """CORL's layers of width 256, after convolutions if there is an encoder; actions are appended to the features."""
 
     def __init__(self, encoder: str, action_dim: int, outputs: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Seeing(nn.Module):
         self.layers = mlp(features + action_dim, 256, 256, outputs)
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Of observations, and of actions where critics see them."""
+        """Runs the network on observations, and on actions for critics."""
         s, *a = inputs
         return self.layers(torch.cat([self.eyes(s), *a], 1))
 
@@ -53,7 +53,7 @@ def networks(encoder: str = "none") -> list[Seeing]:
 
 
 def networks_of(trainer: Any) -> list[nn.Module]:
-    """The twin's, in the same order."""
+    """The twin's networks, in the same order."""
     return [trainer.critic.q1, trainer.critic.q2, trainer.value, trainer.actor.net]
 
 
@@ -103,7 +103,7 @@ class ReferenceIQL:
         return {"value_loss": value_loss, "q_loss": q_loss, "actor_loss": actor_loss}
 
     def cloning(self, mean: Tensor, a: Tensor) -> Tensor:
-        """What the policy is charged for each action, (B,)."""
+        """The policy's cloning loss for each action, (B,)."""
         if self.c.iql_deterministic:
             return torch.sum((mean - a) ** 2, dim=1)
         return -Normal(mean, torch.exp(self.log_std.clamp(-20.0, 2.0))).log_prob(a).sum(-1)
@@ -136,7 +136,7 @@ class ReferenceIQL:
     ],
 )
 def test_iql(dataset: Batch, settings: dict[str, Any]) -> None:
-    """IQL: both critics, their targets, V and the policy; six updates also end at the same learning rate."""
+    """Both critics, their targets, V and the policy are equal; so is the learning rate after six updates."""
     dataset = shown(dataset, settings)
     config = iql.TrainConfig(device="cpu", **settings)
     trainer = iql.create_trainer(config, shape_of(settings), ACTION_DIM, 1.0)
@@ -160,7 +160,7 @@ def test_iql(dataset: Batch, settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5])
 def test_masks_are_torchs_own(rate: float) -> None:
-    """Two masks drawn ahead are what two dropout layers draw from the same generator state."""
+    """Two masks drawn ahead equal those of two dropout layers from the same generator state."""
     config, layer, ones = iql.TrainConfig(actor_dropout=rate, batch_size=64), nn.Dropout(rate), torch.ones(64, 256)
     torch.manual_seed(3)
     _, noise = iql.draw_noise(config, ROWS, ACTION_DIM, CPU)
@@ -171,9 +171,9 @@ def test_masks_are_torchs_own(rate: float) -> None:
 
 
 def assert_acting(twin: ModuleType, states: Tensor, without: float | None) -> None:
-    """Actions are those of CORL's policy in evaluation mode, bounded by the largest action.
+    """Checks that actions are those of CORL's policy in evaluation mode, bounded by the largest action.
 
-    Its layers have CORL's numbers, which count those of dropout.
+    Its layers have CORL's numbers, which include dropout layers.
     """
     for dropout, numbers in ((0.5, "036"), (without, "024")):
         config = twin.TrainConfig(device="cpu", actor_dropout=dropout)
@@ -184,7 +184,7 @@ def assert_acting(twin: ModuleType, states: Tensor, without: float | None) -> No
 
 
 def assert_same_start(twin: ModuleType, **settings: Any) -> None:
-    """Critic 1 is built first, then critic 2, V and the policy, whose deviation starts at 1."""
+    """Checks that critic 1 is built first, then critic 2, V and the policy, whose deviation starts at 1."""
     torch.manual_seed(7)
     config = twin.TrainConfig(device="cpu", **settings)
     trainer = twin.create_trainer(config, shape_of(settings), ACTION_DIM, 1.0)
@@ -195,7 +195,7 @@ def assert_same_start(twin: ModuleType, **settings: Any) -> None:
 
 
 def assert_bounded_deviation(twin: ModuleType, states: Tensor) -> None:
-    """The logarithm lies between -20 and 2."""
+    """Its logarithm is between -20 and 2."""
     trainer = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
     trainer.actor.log_std.data = torch.tensor([-30.0, -20.0, -1.0, 1.0, 2.0, 3.0])
     _, std = trainer.actor(states)
@@ -203,16 +203,16 @@ def assert_bounded_deviation(twin: ModuleType, states: Tensor) -> None:
 
 
 def test_acting_drops_nothing(dataset: Batch) -> None:
-    """Nor does it look at the deviation."""
+    """Acting does not use the deviation either."""
     assert_acting(iql, dataset.observations, without=None)
 
 
 @pytest.mark.parametrize("encoder", ["none", "minatar"])
 def test_weights_start_where_the_seed_says(encoder: str) -> None:
-    """In CORL's order, each network's convolutions before its other layers."""
+    """The order is CORL's, with each network's convolutions before its other layers."""
     assert_same_start(iql, encoder=encoder)
 
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """As CORL bounds it."""
+    """The bound is CORL's."""
     assert_bounded_deviation(iql, dataset.observations)

@@ -1,6 +1,6 @@
-"""COMBO in the form of OfflineRL-Kit (commit e3ce697): MOPO's program with a conservative term, on repeated rows.
+"""COMBO as in OfflineRL-Kit (commit e3ce697): MOPO's program with a conservative term, on repeated rows.
 
-What is computed in the same order is equal to the bit.
+Everything that is computed in the same order is bitwise equal.
 """
 
 import math
@@ -49,24 +49,24 @@ CASES: dict[str, dict[str, Any]] = {
     "three at a time": {"cql_joint_logsumexp": False, "cql_temp": 0.5, "backup_entropy": True, "temperature_lr": 0.1},
     "nothing but the dataset": {"real_ratio": 1.0, "rollout_freq": 1, "hidden_dims": (20, 20, 20)},
 }
-# Where the largest action is not 1
+# Cases in which the largest action is not 1
 WIDE = ("model states", "best of several", "uniform roll-outs", "three at a time")
-# Where a reward is the largest number of the roll-outs
+# Cases in which a reward is the largest number in the roll-outs
 HARSH = ("model states", "uniform roll-outs")
 of_each_case = pytest.mark.parametrize("name", CASES)
 
 
 class Harsh(NamedTuple):
-    """The model that is a formula, with rewards far below 0."""
+    """The model given by a formula, with rewards far below 0."""
 
     def step(self, *args: Any) -> Step:
-        """A step of the other."""
+        """A step of the other model."""
         step = Made().step(*args)
         return step._replace(rewards=step.rewards - 100.0)
 
 
 class Conservative(Library):
-    """The reference's program from where the generators stand."""
+    """The reference's program, starting from the current generator states."""
 
     def __init__(self, config: Any, trainer: Any, dataset: Batch, bound: float, model: Any) -> None:
         super().__init__(config, trainer, dataset, bound)
@@ -76,7 +76,7 @@ class Conservative(Library):
 
     @torch.no_grad()
     def roll_out(self) -> None:
-        """Roll-outs from fresh states, row by row into the ring; nothing is taken off their rewards."""
+        """Adds roll-outs from dataset states to the ring, row by row; rewards have no penalty."""
         states = self.data.observations[np.random.randint(0, ROWS, size=self.c.rollout_batch_size)]
         for _ in range(self.c.rollout_length):
             if self.c.uniform_rollout:
@@ -98,7 +98,7 @@ class Conservative(Library):
                 break
 
     def update(self) -> dict[str, Any]:
-        """One step of the program, the roll-outs before it included."""
+        """One step of the program, including the roll-outs before it."""
         if self.updates % self.c.rollout_freq == 0:
             self.roll_out()
         s, a, r, s2, d = self.batch()
@@ -119,7 +119,7 @@ class Conservative(Library):
         losses = [error + term for error, term in zip(errors, terms, strict=True)]
         for loss, optim in zip(losses, self.q_optims, strict=True):
             optim.zero_grad()
-            # The policy's samples have gradients, too; its next step begins by wiping them out.
+            # The policy's samples have gradients too; the policy's next step clears them first.
             loss.backward(retain_graph=True)
             optim.step()
         polyak(old1, q1, self.c.tau)
@@ -130,7 +130,7 @@ class Conservative(Library):
         return found | {"critic_1_loss": losses[0], "critic_2_loss": losses[1]}
 
     def learn_policy(self, s: Tensor) -> dict[str, Any]:
-        """The actor's step on the critics as they are, then the temperature's, which nothing bounds."""
+        """A step of the actor with the current critics, then one of the unbounded temperature."""
         q1, q2 = self.q[:2]
         a, log_prob = self.policy(s, torch.randn(len(s), ACTION_DIM))
         loss = (self.alpha * log_prob - torch.min(q1(torch.cat([s, a], 1)), q2(torch.cat([s, a], 1)))).mean()
@@ -149,7 +149,7 @@ class Conservative(Library):
 
     @torch.no_grad()
     def target_value(self, r: Tensor, s2: Tensor, d: Tensor) -> Tensor:
-        """What both critics learn, (B, 1)."""
+        """The target of both critics, (B, 1)."""
         n, (old1, old2) = self.c.cql_n_actions, self.q[2:]
         if self.c.cql_max_target_backup:
             rows = repeated(s2, n)
@@ -185,19 +185,19 @@ class Conservative(Library):
 
 
 def repeated(states: Tensor, n: int) -> Tensor:
-    """Each row n times on end."""
+    """Repeats each row n times in succession."""
     return states.unsqueeze(1).repeat(1, n, 1).view(-1, STATE_DIM)
 
 
 @of_each_case
 def test_six_updates_and_their_roll_outs(dataset: Batch, name: str) -> None:
-    """Every weight, log and row of the ring, to the bit; the temperature goes beyond 1."""
+    """All weights, logs and rows of the ring are bitwise equal; the temperature exceeds 1."""
     config, bound = combo.TrainConfig(device="cpu", **OWN | CASES[name]), 2.0 if name in WIDE else 1.0
     model = Harsh() if name in HARSH else Made()
     torch.manual_seed(7)
     trainer = combo.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
     moved(trainer)
-    # So small that any lower bound but 0 would show
+    # So small that any lower bound except 0 would be noticed
     trainer.log_alpha_prime.constant.data.fill_(start := -5.0 * config.cql_lagrange)
     library = Conservative(config, trainer, dataset, bound, model)
     assert_same_run(combo, config, trainer, library, dataset, model)
@@ -212,29 +212,29 @@ def test_six_updates_and_their_roll_outs(dataset: Batch, name: str) -> None:
 
 @of_each_case
 def test_weights_start_where_the_seed_says(name: str) -> None:
-    """As the library draws them; both temperatures begin at 1."""
+    """The order of draws is the library's; both temperatures start at 1."""
     assert_weights_start(combo, OWN | CASES[name])
     trainer = combo.create_trainer(combo.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
     assert [trainer.log_temperature().item(), trainer.log_alpha_prime().item()] == [0.0, 0.0]
 
 
 def test_the_library_names_its_tensors_so() -> None:
-    """With three hidden layers."""
+    """COMBO has three hidden layers."""
     assert_names(combo, (0, 2, 4))
 
 
 def test_the_rate_falls_epoch_by_epoch() -> None:
-    """To 0 at the run's end."""
+    """It is 0 at the end of the run."""
     assert_falling_rate(combo)
 
 
 def test_a_roll_out_that_is_over_takes_no_draws() -> None:
-    """Nor does the model."""
+    """The model takes none either."""
     assert_ends(combo)
 
 
 def test_the_multiplier_is_bounded(dataset: Batch) -> None:
-    """Lagrange's ends at a million, beyond which it is not learnt, and where all else in a loss is small."""
+    """The Lagrange multiplier ends at a million, beyond which it is not learned; other losses are small there."""
     config = combo.TrainConfig(device="cpu", cql_lagrange=True, **OWN | {"real_ratio": 1.0})
     for start, expected in ((13.0, math.exp(13.0)), (15.0, 1e6)):
         trainer = combo.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)

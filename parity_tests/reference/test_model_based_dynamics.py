@@ -1,7 +1,7 @@
-"""A dynamics ensemble in the form of OfflineRL-Kit (commit e3ce697): epochs, elites, weights, and steps of the model.
+"""A dynamics ensemble as in OfflineRL-Kit (commit e3ce697): epochs, elites, weights, and steps of the model.
 
-Here each member is a network of its own, and nothing is batched over members. So products round differently: what is
-compared to 1e-12 in double precision is equal to the bit where the arithmetic is the same.
+Here each member is a separate network, and nothing is batched over members. Therefore products round differently, and
+are compared to 1e-12 in double precision. Everything computed with the same arithmetic is bitwise equal.
 """
 
 import math
@@ -47,7 +47,7 @@ of_each_case = pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 
 
 def made_up(rows: int = 400) -> Batch:
-    """Transitions that can be learnt: a damped drift by the actions, with noise in the reward."""
+    """Transitions that can be learned: a damped drift that depends on actions, with noise in the reward."""
     rng = np.random.default_rng(1)
     states, actions = rng.normal(size=(rows, STATE_DIM)), rng.uniform(-1.0, 1.0, size=(rows, ACTION_DIM))
     moved = 0.9 * states + 0.3 * np.tanh(actions[:, :1]) * states[:, ::-1]
@@ -57,7 +57,7 @@ def made_up(rows: int = 400) -> Batch:
 
 
 class Trained(NamedTuple):
-    """What the derivation's training leaves."""
+    """The results of the derivation's training."""
 
     batches: list[list[np.ndarray]]
     train_losses: list[float]
@@ -71,7 +71,7 @@ class Trained(NamedTuple):
 
 
 class Members:
-    """The members of an ensemble one by one, drawn layer by layer for all of them."""
+    """The members of an ensemble as separate networks, drawn layer by layer for all members."""
 
     def __init__(self, config: Any) -> None:
         sizes = [STATE_DIM + ACTION_DIM, *config.hidden_dims, 2 * (STATE_DIM + 1)]
@@ -87,11 +87,11 @@ class Members:
         self.low = torch.full((STATE_DIM + 1,), -10.0).requires_grad_()
 
     def parameters(self) -> list[Tensor]:
-        """All of them."""
+        """All networks."""
         return [p for member in self.layers for layer in member for p in layer] + [self.high, self.low]
 
     def __call__(self, member: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log-variance of rows by one member."""
+        """One member's mean and log-variance for some rows."""
         *hidden, (last, shift) = self.layers[member]
         for weight, bias in hidden:
             x = x @ weight + bias
@@ -103,7 +103,7 @@ class Members:
 
 
 def trained(config: Any, dataset: Batch, epochs: int, patience: int = 10**6) -> tuple[Trained, Members]:
-    """A whole training by the reference's text, from where the generators stand."""
+    """A whole training run as in the reference's code, starting from the current generator states."""
     members = Members(config)
     number = len(dataset.rewards)
     held = min(int(number * config.holdout_ratio), 1000)
@@ -157,7 +157,7 @@ def trained(config: Any, dataset: Batch, epochs: int, patience: int = 10**6) -> 
 
 
 def twin_trained(config: Any, dataset: Batch, epochs: int) -> tuple[Any, list[Any], list[dict[str, Tensor]]]:
-    """The twin's training, from where the generators stand, until it has converged: trainer, epochs and logs."""
+    """The twin's training from the current generator states until it has converged: trainer, epochs and logs."""
     trainer = dynamics.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     split = dynamics.draw_split(config, len(dataset.rewards))
     for statistic, column in zip((trainer.mean, trainer.std), fit_scaler(dataset, split.training), strict=True):
@@ -185,14 +185,14 @@ def both(settings: dict[str, Any], epochs: int) -> tuple[Any, list[Any], list[di
 
 
 def near(found: Any, expected: Any) -> bool:
-    """Whether two arrays are 1e-12 apart at most, relative to the largest entry."""
+    """Whether two arrays agree within 1e-12, relative to the largest entry."""
     found, expected = (np.asarray(x.detach() if isinstance(x, Tensor) else x) for x in (found, expected))
     return np.abs(found - expected).max() <= 1e-12 * max(1.0, np.abs(expected).max())
 
 
 @of_each_case
 def test_five_epochs(settings: dict[str, Any]) -> None:
-    """The batches of every member in their order, losses, elites, and the weights that are kept."""
+    """All members' batches in order, losses, elites and best weights are equal."""
     with both_in("float64"):
         trainer, taken, logs, reference, _ = both(settings, EPOCHS)
         size = trainer.hp.batch_size
@@ -220,7 +220,7 @@ def test_five_epochs(settings: dict[str, Any]) -> None:
 
 
 def test_an_improvement_is_more_than_one_per_cent() -> None:
-    """A member that errs exactly one per cent less is as good as before."""
+    """A member whose error falls by exactly one per cent has not improved."""
     with both_in("float64"):
         trainer = dynamics.create_trainer(dynamics.TrainConfig(device="cpu", **SMALL), STATE_DIM, ACTION_DIM, 1.0)
         trainer.best_loss.fill_(100.0)
@@ -231,7 +231,7 @@ def test_an_improvement_is_more_than_one_per_cent() -> None:
 
 
 def test_the_best_weights_are_not_always_the_last() -> None:
-    """A large step lets some members fall back: what is kept and what is trained on differ, but for the bounds."""
+    """A large step makes some members worse: their best and current weights differ, except for the bounds."""
     with both_in("float64"):
         trainer, _, logs, reference, _ = both({"learning_rate": 0.1, "logvar_loss_coef": 1.0}, 15)
         layer, best = trainer.dynamics.output_layer, trainer.best_dynamics.output_layer
@@ -245,7 +245,7 @@ def test_the_best_weights_are_not_always_the_last() -> None:
 
 
 def test_a_saved_trainer_goes_on(tmp_path: Path) -> None:
-    """A fresh one scales nothing and has waited for nothing; once it has loaded another, both learn alike."""
+    """A fresh trainer has neutral statistics and no waiting epochs; after loading a saved one, both learn the same."""
     with both_in("float64"):
         trainer, taken, *_ = both({"learning_rate": 0.02}, 3)
         dynamics.save(trainer, tmp_path / "saved.pt", note=5)
@@ -265,7 +265,7 @@ def test_a_saved_trainer_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_saved_model_predicts(tmp_path: Path) -> None:
-    """As the trainer's own does, from NumPy's arrays, with the settings and in the sizes that its file names."""
+    """It predicts from NumPy arrays as the trainer's own model does, with the settings and sizes in its file."""
     with both_in("float64"):
         trainer, *_ = both({"learning_rate": 0.02}, 2)
         environment = {"id": "Hopper-v5", "state_dim": STATE_DIM, "action_dim": ACTION_DIM, "max_action": 1.0}
@@ -288,7 +288,7 @@ def test_a_saved_model_predicts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("patience", [1, 3])
 def test_training_ends_when_no_member_improves(patience: int) -> None:
-    """After as many epochs as the derivation, each of which counts alike."""
+    """It ends after the same number of epochs as the derivation, which counts them the same way."""
     with both_in("float64"):
         settings = {"max_epochs_since_update": patience, "learning_rate": 0.02}
         trainer, taken, _, reference, _ = both(settings, 300)
@@ -300,7 +300,7 @@ def test_training_ends_when_no_member_improves(patience: int) -> None:
 
 @of_each_case
 def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
-    """To the bit, layer by layer; nothing else is drawn."""
+    """Weights are bitwise equal, layer by layer, and nothing else is drawn."""
     config = dynamics.TrainConfig(device="cpu", **SMALL | settings)
     same_draws()
     trainer = dynamics.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -315,7 +315,7 @@ def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
 
 
 def test_a_thousand_rows_are_held_out_at_most() -> None:
-    """Of 6001 rows 1000, and of 400 a fifth; the bootstrap is drawn from the others."""
+    """Of 6001 rows 1000 are held out, and of 400 a fifth; the bootstrap is drawn from the others."""
     config = dynamics.TrainConfig(device="cpu")
     for rows, expected in ((6001, 1000), (400, 80), (402, 80)):
         same_draws()
@@ -328,7 +328,7 @@ def test_a_thousand_rows_are_held_out_at_most() -> None:
 
 
 def fallen(state: np.ndarray) -> bool:
-    """Whether Hopper's episode ends in a state, by the reference's text."""
+    """Whether Hopper's episode ends in a state, as in the reference's code."""
     upright = state[0] > 0.7 and abs(state[1]) < 0.2
     return not (np.isfinite(state).all() and all(s < 100 for s in state[1:]) and upright)
 
@@ -336,7 +336,7 @@ def fallen(state: np.ndarray) -> bool:
 @pytest.mark.parametrize("coef", [0.0, 1.5])
 @pytest.mark.parametrize("mode", ["aleatoric", "pairwise-diff", "ensemble_std"])
 def test_a_step_of_the_model(mode: str, coef: float) -> None:
-    """Samples of the elite that each row draws, its termination, and the penalty in each mode."""
+    """Each row has its drawn elite's sample, the right termination, and the penalty of the mode."""
     with both_in("float64"):
         trainer, _, _, reference, members = both({"learning_rate": 0.02}, 4)
         for e, member in enumerate(reference.best):

@@ -1,7 +1,7 @@
-"""MOPO in the form of OfflineRL-Kit (commit e3ce697): updates on two buffers, roll-outs of a model, and their ring.
+"""MOPO as in OfflineRL-Kit (commit e3ce697): updates on two buffers, roll-outs of a model, and their ring.
 
-Networks are the library's layers in its order, losses have its (B, 1), and the model's rows are kept in lists. What is
-computed in the same order is equal to the bit.
+Networks are the library's layers in its order, losses have its shapes (B, 1), and the model's rows are stored in lists.
+Everything that is computed in the same order is bitwise equal.
 """
 
 from types import ModuleType
@@ -64,23 +64,23 @@ bounds = pytest.mark.parametrize("bound", [1.0, 2.0])
 
 
 class Made(NamedTuple):
-    """A model that is a formula: each member moves states by another amount, and some states end a roll-out."""
+    """A model given by a formula: each member moves states by another amount, and some states end a roll-out."""
 
     def step(self, observations: Tensor, actions: Tensor, draws: Any, coef: float, mode: str) -> Step:
-        """A step of each row by the member that it draws."""
+        """A step of each row with the member that it draws."""
         assert draws.normals.shape == (4, len(observations), STATE_DIM + 1)
         scale = 0.1 * (1.0 + draws.chosen.to(observations.dtype))[:, None]
         noise = draws.normals[draws.chosen, torch.arange(len(observations))].to(observations.dtype)
         moved = 0.9 * observations + scale * (noise[:, :-1] + actions.sum(1, keepdim=True))
         other = mode == "pairwise-diff"
         raw, unsure = observations[:, 0] + noise[:, -1], 1.0 + scale[:, 0] + 90.0 * other
-        # The largest number is one of a state, or else a penalised reward.
+        # The largest number is in a state, or else it is a penalised reward.
         moved[:, 2] -= 12.0 * (not other)
         return Step(moved, raw - coef * unsure, moved[:, 1] > 0.6, raw, unsure)
 
 
 class Library:
-    """The reference's program from where the generators stand."""
+    """The reference's program, starting from the current generator states."""
 
     def __init__(self, config: Any, trainer: Any, dataset: Batch, bound: float) -> None:
         self.c, self.bound, self.data = config, bound, dataset
@@ -100,7 +100,7 @@ class Library:
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.actor_optim, epochs)
         self.q_optims = [adam(q.parameters(), config.critic_lr) for q in self.q[:2]]
         self.alpha_optim = adam([self.log_alpha], config.temperature_lr)
-        # The model's rows, the oldest overwritten
+        # The model's rows, which overwrite the oldest ones
         self.capacity = config.rollout_batch_size * config.rollout_length * config.model_retain_epochs
         self.held: list[tuple[Tensor, ...]] = []
         self.next = self.updates = 0
@@ -118,7 +118,7 @@ class Library:
 
     @torch.no_grad()
     def roll_out(self) -> None:
-        """Roll-outs from fresh states, row by row into the ring."""
+        """Adds roll-outs from dataset states to the ring, row by row."""
         states = self.data.observations[np.random.randint(0, ROWS, size=self.c.rollout_batch_size)]
         for _ in range(self.c.rollout_length):
             actions, _ = self.policy(states, torch.randn(len(states), ACTION_DIM))
@@ -150,13 +150,13 @@ class Library:
         return [torch.cat(columns) for columns in zip(*parts, strict=True)]
 
     def update(self) -> dict[str, Any]:
-        """One step of the program, the roll-outs before it included."""
+        """One step of the program, including the roll-outs before it."""
         if self.updates % self.c.rollout_freq == 0:
             self.roll_out()
         s, a, r, s2, d = self.batch()
         r, d = r[:, None], d[:, None]
         q1, q2, old1, old2 = self.q
-        # All of an update's noise is drawn at once; in the reference nothing else is drawn between both.
+        # All of an update's noise is drawn at once, because the reference draws nothing in between.
         at_next, at_now = (torch.randn(len(s), ACTION_DIM) for _ in range(2))
         with torch.no_grad():
             a2, log_prob2 = self.policy(s2, at_next)
@@ -193,7 +193,7 @@ class Library:
 def twin_run(
     twin: ModuleType, config: Any, trainer: Any, dataset: Batch, model: Any
 ) -> tuple[list[dict[str, Tensor]], Ring]:
-    """The twin's loop: logs of updates, and the ring."""
+    """Runs the twin's loop; returns the logs of updates and the ring."""
     capacity = config.rollout_batch_size * config.rollout_length * config.model_retain_epochs
     ring, logs = Ring(dataset, capacity, keeps_dataset=False), []
     for number in range(UPDATES):
@@ -214,12 +214,12 @@ def twin_run(
 
 
 def rows_of(ring: Ring) -> list[tuple[Tensor, ...]]:
-    """What a ring holds, row by row."""
+    """The contents of a ring, row by row."""
     return list(zip(*(column[: ring.size] for column in ring.rows), strict=True))
 
 
 def moved(trainer: Any) -> None:
-    """Deviations on both sides of their bounds, and targets that are no copies."""
+    """Moves deviations to both sides of their bounds, and targets away from their networks."""
     trainer.actor.dist_net.sigma.bias.data += torch.linspace(-7.0, 3.0, ACTION_DIM)
     for target in (trainer.critic_1_target, trainer.critic_2_target):
         for parameter in target.parameters():
@@ -229,7 +229,7 @@ def moved(trainer: Any) -> None:
 @bounds
 @of_each_case
 def test_six_updates_and_their_roll_outs(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """Every weight, log and row of the ring, to the bit; both temperatures, above and below their bound."""
+    """All weights, logs and rows of the ring are bitwise equal, with temperatures above and below their bound."""
     config = mopo.TrainConfig(device="cpu", **SMALL | settings)
     torch.manual_seed(7)
     trainer = mopo.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
@@ -247,7 +247,7 @@ def test_six_updates_and_their_roll_outs(dataset: Batch, settings: dict[str, Any
 def assert_same_run(
     twin: ModuleType, config: Any, trainer: Any, library: "Library", dataset: Batch, model: Any
 ) -> None:
-    """Six updates of a twin and of the library's program, with their roll-outs; the policy's actions after them."""
+    """Checks six updates of a twin and of the library's program with their roll-outs, and later actions."""
     same_draws()
     logs, ring = twin_run(twin, config, trainer, dataset, model)
     after = torch.rand(1), np.random.random()
@@ -273,12 +273,12 @@ def assert_same_run(
 
 @of_each_case
 def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
-    """As the library draws them."""
+    """The order of draws is the library's."""
     assert_weights_start(mopo, SMALL | settings)
 
 
 def assert_weights_start(twin: ModuleType, settings: dict[str, Any]) -> None:
-    """All hidden layers before all last ones; nothing else is drawn, and targets are copies."""
+    """Checks that all hidden layers are drawn before all last ones and nothing else is, and that targets are copies."""
     config = twin.TrainConfig(device="cpu", **settings)
     same_draws()
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -297,12 +297,12 @@ def assert_weights_start(twin: ModuleType, settings: dict[str, Any]) -> None:
 
 
 def test_the_library_names_its_tensors_so() -> None:
-    """With two hidden layers."""
+    """MOPO has two hidden layers."""
     assert_names(mopo, (0, 2))
 
 
 def assert_names(twin: ModuleType, layers: tuple[int, ...]) -> None:
-    """`backbone.model`, `dist_net.mu`, `last`."""
+    """Checks the names `backbone.model`, `dist_net.mu` and `last`."""
     trainer = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
     hidden = [f"backbone.model.{layer}.{kind}" for layer in layers for kind in ("weight", "bias")]
     heads = [f"dist_net.{head}.{kind}" for head in ("mu", "sigma") for kind in ("weight", "bias")]
@@ -311,12 +311,12 @@ def assert_names(twin: ModuleType, layers: tuple[int, ...]) -> None:
 
 
 def test_the_rate_falls_epoch_by_epoch() -> None:
-    """To 0 at the run's end."""
+    """It is 0 at the end of the run."""
     assert_falling_rate(mopo)
 
 
 def assert_falling_rate(twin: ModuleType) -> None:
-    """As PyTorch's own schedule, of which each epoch takes one step: within its rounding, which adds up."""
+    """Checks that the rate follows PyTorch's schedule, with one step per epoch, within its accumulated rounding."""
     config = twin.TrainConfig(max_timesteps=300, num_updates_on_epoch=10, actor_lr=1e-3)
     optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=1e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 30)
@@ -328,12 +328,12 @@ def assert_falling_rate(twin: ModuleType) -> None:
 
 
 def test_a_roll_out_that_is_over_takes_no_draws() -> None:
-    """Nor does the model."""
+    """The model takes none either."""
     assert_ends(mopo)
 
 
 def assert_ends(twin: ModuleType) -> None:
-    """Where all have ended, the model is asked no more; who ends, and when, is told by the draws' row numbers."""
+    """Checks that the model is not called once all rows have ended; the draws' row numbers show which rows end when."""
 
     class Ending(NamedTuple):
         def step(self, observations: Tensor, actions: Tensor, draws: Any, coef: float, mode: str) -> Step:

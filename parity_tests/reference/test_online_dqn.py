@@ -1,4 +1,4 @@
-"""DQN and Double DQN in the form of d3rlpy 2.8.1: six updates, actions and exploration, equal to the last bit."""
+"""DQN and Double DQN as in d3rlpy 2.8.1: six updates, actions and exploration are bitwise equal."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ class Reference(Critics):
         self.adam = optimizer_of([p for critic in self.critics for p in critic.parameters()], config)
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
-        """A step on all critics, then perhaps the copy."""
+        """A step of all critics, then the copy if it is due."""
         with torch.no_grad():
             a2 = self.best(self.critics if self.config.double else self.targets, s2, learns=True)
         log = {"loss": stepped(self.adam, self.td_loss(s, a, r, s2, d, a2))}
@@ -49,14 +49,14 @@ class Reference(Critics):
 
 
 def assert_same_networks(trainer: dqn.DQN, reference: Reference) -> None:
-    """Critics and targets."""
+    """Checks that critics and targets are equal."""
     ours = [*trainer.critic.members, *trainer.critic_target.members]
     assert_same_weights(ours, [*reference.critics, *reference.targets])
 
 
 @of_each_case
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
-    """Losses, critics and targets; the policy is the best action."""
+    """Losses, critics and targets are equal; the policy is the best action."""
     choices, (trainer, reference) = shown(choices, settings), both(dqn, Reference, settings)
     assert_same_networks(trainer, reference)
     assert_six_updates(dqn, choices, trainer, reference)
@@ -67,7 +67,7 @@ def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
 
 
 def test_exploration(choices: Batch) -> None:
-    """In d3rlpy's order: an action, then a number, in every step; below epsilon the action is taken."""
+    """In d3rlpy's order, every step draws an action and then a number; below epsilon the action is taken."""
     trainer, reference = both(dqn, Reference, SMALL)
     rng = np.random.RandomState(3)
     steps = [(rng.randint(ACTION_DIM, size=1)[0], rng.random_sample()) for _ in range(ROWS)]
@@ -85,7 +85,7 @@ def test_exploration(choices: Batch) -> None:
 
 
 def test_epsilon_falls_on_a_line() -> None:
-    """By the number of the step, from 1; then it stays."""
+    """It depends on the step number, counted from 1, and then stays constant."""
     config = dqn.TrainConfig(epsilon_start=0.9, epsilon_end=0.2, epsilon_steps=7)
     expected = [0.2 if t >= 7 else (0.9 - 0.2) * (1.0 - t / 7) + 0.2 for t in range(1, 21)]
     assert dqn.epsilons(config, 0, 20).tolist() == expected
@@ -94,7 +94,7 @@ def test_epsilon_falls_on_a_line() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"learning_starts": 9}, {"update_interval": 3, "n_updates": 2}])
 def test_updates_follow_the_steps(settings: dict[str, Any]) -> None:
-    """In every step of the interval once the start is over and there is more than a batch."""
+    """There are updates every `update_interval` steps, after the start and once there is more than a batch."""
     config = dqn.TrainConfig(batch_size=4, **settings)
     made = 0
     for step in range(1, 31):

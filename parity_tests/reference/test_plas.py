@@ -1,4 +1,4 @@
-"""PLAS and PLAS+P, in the paper's form and in that of d3rlpy 2.8.1: six updates, equal to the last bit."""
+"""PLAS and PLAS+P, as in the paper and as in d3rlpy 2.8.1: six updates are bitwise equal."""
 
 import copy
 from typing import Any
@@ -43,7 +43,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 class Reference:
-    """d3rlpy's networks in its order, from torch's generator; updates and actions."""
+    """d3rlpy's networks, drawn in its order from torch's generator, with its updates and actions."""
 
     def __init__(self, config: plas.TrainConfig, bound: float) -> None:
         self.config, self.bound, self.step, self.cut = config, bound, 0, False
@@ -62,7 +62,7 @@ class Reference:
         self.q_adam = adam([p for critic in self.critics for p in critic.parameters()], config.critic_lr)
 
     def actions(self, policy: nn.ModuleList, s: Tensor) -> Tensor:
-        """The policy's, or its target's."""
+        """The actions of the policy or of its target."""
         a = self.vae.decode(s, 2 * torch.tanh(policy[0](s)))
         if not self.config.perturbation:
             return a
@@ -71,7 +71,7 @@ class Reference:
         return moved.clamp(-self.bound, self.bound)
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
-        """The VAE's, or one of critics, policy and targets."""
+        """A step of the VAE, or of critics, policy and targets."""
         self.step += 1
         if self.step <= self.config.vae_iterations:
             return {"vae_loss": self.vae.learn(s, a)}
@@ -91,12 +91,12 @@ class Reference:
         return {"critic_loss": critic_loss, "actor_loss": actor_loss}
 
     def networks(self) -> list[nn.Module]:
-        """All of them."""
+        """All networks."""
         return [self.vae.encoder, self.vae.decoder, *self.pi, *self.pi_t, *self.critics, *self.critics_t]
 
 
 def networks_of(trainer: plas.PLAS) -> list[nn.Module]:
-    """The twin's, in the same order."""
+    """The twin's networks, in the same order."""
     policies = [
         network
         for actor in (trainer.actor, trainer.actor_target)
@@ -108,7 +108,7 @@ def networks_of(trainer: plas.PLAS) -> list[nn.Module]:
 
 
 def both(settings: dict[str, Any], bound: float) -> tuple[plas.PLAS, Reference]:
-    """Twin and derivation, fresh from one seed."""
+    """A fresh twin and its derivation, from the same seed."""
     config = plas.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
     trainer = plas.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
@@ -119,7 +119,7 @@ def both(settings: dict[str, Any], bound: float) -> tuple[plas.PLAS, Reference]:
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_plas(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """VAE, critics, policy and targets; last layers stretched, so that actions are cut, and the codes' deviations."""
+    """VAE, critics, policy and targets are equal; stretched last layers make actions and codes' deviations clipped."""
     trainer, reference = both(settings, bound)
     for decoder, log_std in (
         (trainer.decoder.net[-1], trainer.encoder.log_std),
@@ -148,7 +148,7 @@ def test_plas(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
-    """In d3rlpy's order, with what it draws between layers; targets as copies or with weights of their own."""
+    """The order is d3rlpy's, including its draws between layers; targets are copies or have their own weights."""
     trainer, reference = both(settings, 1.0)
     assert_same_weights(networks_of(trainer), reference.networks())
     copied = np.allclose(*(actor.latent[0].weight.detach() for actor in (trainer.actor, trainer.actor_target)))

@@ -1,4 +1,4 @@
-"""ReBRAC: six updates in float64. CORL's own file is in JAX, and so is this derivation, in bare arrays."""
+"""ReBRAC: six updates agree in float64. CORL's own file is in JAX, and so is this derivation, with bare arrays."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -37,7 +37,7 @@ def rows() -> SarsaBatch:
 
 
 def arrays_of(network: nn.Sequential) -> list[dict[str, jax.Array]]:
-    """A torch network's layers that have weights, kernels (in, out)."""
+    """The layers with weights in a torch network, with kernels (in, out)."""
     return [
         {
             "weight": jnp.asarray(layer.weight.detach().numpy().T.copy()),
@@ -49,7 +49,7 @@ def arrays_of(network: nn.Sequential) -> list[dict[str, jax.Array]]:
 
 
 def apply(layers: list[dict[str, jax.Array]], x: jax.Array) -> jax.Array:
-    """Linear, ReLU and, where the next weight is a vector, LayerNorm; the last layer alone has no ReLU."""
+    """Applies linear layers with ReLU, except after the last one, and LayerNorm if the next weight is a vector."""
     for layer in layers[:-1]:
         if layer["weight"].ndim == 2:
             x = jax.nn.relu(jnp.dot(x, layer["weight"]) + layer["bias"])
@@ -89,7 +89,7 @@ def polyak(target: Any, source: Any, tau: float) -> Any:
 
 
 class Held(NamedTuple):
-    """What an update changes: networks, targets, and each optimiser's two moments and steps."""
+    """The state that an update changes: networks, targets, and each optimiser's moments and step count."""
 
     actor: Any
     critic: Any
@@ -99,7 +99,7 @@ class Held(NamedTuple):
 
 
 def held_by(trainer: Any) -> Held:
-    """What a fresh trainer holds."""
+    """The state of a fresh trainer."""
     actor, critics = arrays_of(trainer.actor.net), map(arrays_of, (trainer.critic.q1, trainer.critic.q2))
     critic = jax.tree.map(lambda *pair: jnp.stack(pair), *critics)
     zeros = [jax.tree.map(jnp.zeros_like, part) for part in (actor, critic)]
@@ -116,7 +116,7 @@ def updating(c: Any, of_both: bool) -> Callable[..., tuple[Held, dict[str, Any]]
 def updated(
     c: Any, of_both: bool, held: Held, rows: tuple, normal: Any, uniform: Any, betas: tuple
 ) -> tuple[Held, dict[str, Any]]:
-    """After an update of the critics, or `of_both` critics and actor, and what it logs."""
+    """The state after an update of the critics, or `of_both` critics and actor, and its log."""
     (s, a, r, s2, d, a2_data, *g), (beta_1, beta_2) = rows, betas
     a2 = jnp.clip(pi(held.actor_t, s2) + jnp.clip(c.policy_noise * normal, -c.noise_clip, c.noise_clip), -1, 1)
     q2 = qs(held.critic_t, s2, a2).min(0) - beta_2 * ((a2 - a2_data) ** 2).sum(-1)
@@ -150,7 +150,7 @@ def updated(
 
 
 def derived(c: rebrac.TrainConfig, held: Held, data: SarsaBatch) -> tuple[Held, list[dict[str, Any]]]:
-    """What is held after `UPDATES` updates, and what each of them logs."""
+    """The state after `UPDATES` updates, and the log of each."""
     logs = []
     for i in range(UPDATES):
         chosen = np.random.randint(0, ROWS, size=c.batch_size)
@@ -173,12 +173,12 @@ def derived(c: rebrac.TrainConfig, held: Held, data: SarsaBatch) -> tuple[Held, 
     ids=["default", "other"],
 )
 def test_rebrac(settings: dict[str, Any]) -> None:
-    """Every weight and every logged number, 1e-12 apart at most."""
+    """All weights and logs agree within 1e-12."""
     with both_in("float64"):
         config = rebrac.TrainConfig(device="cpu", batch_size=BATCH_SIZE, **settings)
         trainer, data = rebrac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0), rows()
         for policy in (trainer.actor, trainer.actor_target) if settings else ():
-            # Actions near their bounds, so that smoothing leaves them
+            # Actions close to their bounds, so that smoothing exceeds them
             policy.net[-1].weight.data.mul_(200.0)
         held, dataset, logs = held_by(trainer), to_device(data, CPU), []
         same_draws()
@@ -199,19 +199,19 @@ def test_rebrac(settings: dict[str, Any]) -> None:
 
 
 def compare(ours: Any, reference: Any, name: str) -> None:
-    """Leaf by leaf."""
+    """Compares two trees, leaf by leaf."""
     for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(reference), strict=True):
         assert np.abs(mine - other).max() <= 1e-12, f"{name}: {np.abs(mine - other).max():g} apart"
 
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_weights_start_as_in_corl(side: str) -> None:
-    """On both sides."""
+    """Both twins are checked."""
     assert_corls_start(rebrac, jax_twin, side)
 
 
 def assert_corls_start(torch_twin: ModuleType, jax_twin: ModuleType, side: str) -> None:
-    """Hidden weights uniform within one over the root of the fan-in, biases 0.1; last layers near 0, biases too."""
+    """Checks that hidden weights are uniform within 1 / sqrt(fan_in), biases 0.1, and last layers close to 0."""
     if side == "torch":
         config = torch_twin.TrainConfig(device="cpu", actor_ln=True)
         trainer = torch_twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)

@@ -1,4 +1,4 @@
-"""SAC: six updates, equal to rounding in double precision."""
+"""SAC: six updates are equal up to rounding in double precision."""
 
 import copy
 from collections.abc import Iterator
@@ -37,22 +37,22 @@ from shared.frameworks.torch_data import take
 
 @pytest.fixture(autouse=True)
 def double() -> Iterator[None]:
-    """The densities are written differently on both sides, so that single precision would differ in its last bits."""
+    """Runs in double precision, because differently written densities would differ in single precision's last bits."""
     with both_in("float64"):
         yield
 
 
 def networks(config: Any) -> tuple[nn.Module, ...]:
-    """The policy, means before logarithms of deviations, and both critics, in the order in which they are drawn."""
+    """The policy, with means before log-deviations, and both critics, in the order in which they are drawn."""
     width, (eyes, features) = config.hidden_dim, reader(config.encoder)
     policy = nn.Sequential(eyes, mlp(features, width, width, 2 * ACTION_DIM))
     return policy, critic(config), critic(config)
 
 
 def critic(config: Any) -> nn.ModuleList:
-    """What reads an observation, and layers with a head for a mean or for quantiles.
+    """An encoder of observations, and layers with a head for a mean or for quantiles.
 
-    With implicit ones layers, weights of their features, and an embedding.
+    For implicit quantiles, the layers come with weights of their features, and an embedding.
     """
     eyes, features = reader(config.encoder)
     widths = features + ACTION_DIM, config.hidden_dim, config.hidden_dim
@@ -64,7 +64,7 @@ def critic(config: Any) -> nn.ModuleList:
 
 
 class Reference:
-    """The paper's updates, at the weights of a trainer; with critics of quantiles, as d3rlpy's take part in them."""
+    """The paper's updates, from a trainer's weights; quantile critics are used as in d3rlpy."""
 
     def __init__(self, config: Any, trainer: Any, bound: float) -> None:
         self.config, self.bound = config, bound
@@ -76,7 +76,7 @@ class Reference:
         self.policy_adam = adam(self.policy_net.parameters(), rate)
         self.temperature_adam = adam([self.log_temperature], rate)
         self.q_adam = adam([p for q in self.critics for p in q.parameters()], rate)
-        # Which side of 1 errors of quantiles met, and which critic was the smaller
+        # Whether errors of quantiles were below and above 1, and which critics were the smaller ones
         self.corners: set[bool] = set()
         self.chosen: set[int] = set()
 
@@ -89,7 +89,7 @@ class Reference:
         return self.bound * sample, squashed.log_prob(sample)[:, None]
 
     def quantiles(self, critic: Any, s: Tensor, a: Tensor, learns: bool = True) -> tuple[Tensor, Tensor]:
-        """Of actions (B, A), and their fractions, (B, K) both; implicit ones stand at random ones while it learns."""
+        """Quantiles of actions (B, A) and their fractions, (B, K) each; implicit ones learn at random fractions."""
         c, (eyes, q) = self.config, critic
         inputs = torch.cat([eyes(s), a], dim=-1)
         if c.critic != "iqn":
@@ -100,7 +100,7 @@ class Reference:
         return implicit(q, inputs, t).squeeze(2), t
 
     def target(self, s2: Tensor, r: Tensor, d: Tensor, temperature: Tensor) -> Tensor:
-        """All quantiles (B, K) of one critic, the one with the smaller mean; each is paid for the entropy."""
+        """The target: all quantiles (B, K) of the critic with the smaller mean, each with the entropy bonus."""
         a2, log_pi2 = self.policy(s2)
         both = torch.stack([self.quantiles(q, s2, a2)[0] for q in self.targets])
         smaller = both.mean(2).argmin(0)
@@ -109,7 +109,7 @@ class Reference:
         return r + self.config.discount * (1 - d) * soft_value
 
     def loss(self, z: Tensor, t: Tensor, y: Tensor) -> Tensor:
-        """A critic's, of quantiles (B, K) at their fractions, against targets (B, K')."""
+        """A critic's loss for quantiles (B, K) at their fractions, against targets (B, K')."""
         if self.config.critic == "mean":
             return mse_loss(z, y)
         u = y[:, :, None] - z[:, None, :]
@@ -117,7 +117,7 @@ class Reference:
         return huber_of_quantiles(u, t).mean()
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
-        """The critics; the policy on the new ones; the temperature; the targets."""
+        """Steps of the critics, the policy with the new critics, the temperature and the targets."""
         temperature = self.log_temperature.exp().detach()
         if padding := self.config.crop_padding:
             s, s2 = (moved(images, padding) for images in (s, s2))
@@ -131,7 +131,7 @@ class Reference:
         log["actor_loss"] = stepped(self.policy_adam, (temperature * log_pi - torch.min(*means)).mean())
         entropy = -log_pi.detach()
         log["entropy"] = entropy.mean()
-        # Up while the entropy is below its target, -A.
+        # The temperature rises while the entropy is below its target, -A.
         temperature_loss = (self.log_temperature * (entropy - -float(ACTION_DIM))).mean()
         log["alpha_loss"] = stepped(self.temperature_adam, temperature_loss)
         for target, source in zip(self.targets, self.critics, strict=True):
@@ -149,7 +149,7 @@ CASES["cropped images, iqn"] = IMAGES | IQN | {"crop_padding": 2}, 2.0
 
 @pytest.mark.parametrize(("settings", "bound"), CASES.values(), ids=CASES)
 def test_sac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """Logs, weights, targets, the temperature and actions; each critic is the smaller one in some rows."""
+    """Logs, weights, targets, temperature and actions agree; each critic is the smaller one in some rows."""
     dataset = shown(Batch(*(column.double() for column in dataset)), settings)
     config = sac.TrainConfig(device="cpu", **settings)
     # Under these weights each critic is the smaller one in some rows, in all settings.
@@ -180,7 +180,7 @@ def test_sac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     assert trainer.total_it == UPDATES
     assert reference.chosen == {0, 1}
     assert reference.corners == (set() if config.critic == "mean" else {True, False})
-    # As an environment gives them, in single precision or in double
+    # Observations as an environment gives them, in single or in double precision
     seen, normal = dataset.observations[:50], torch.randn(50, ACTION_DIM)
     single = seen if seen.dtype == torch.uint8 else seen.float()
     loc, log_scale = reference.policy_net(single.to(seen)).detach().split(ACTION_DIM, dim=-1)
@@ -190,7 +190,7 @@ def test_sac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
 
 
 def test_draws_of_steps_are_numpys_own() -> None:
-    """Uniform actions before normal noise."""
+    """Uniform actions are drawn before normal noise."""
     np.random.seed(3)
     found = sac.draw_exploration(1000, ACTION_DIM)
     np.random.seed(3)
@@ -199,7 +199,7 @@ def test_draws_of_steps_are_numpys_own() -> None:
 
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """The logarithm lies between -20 and 2."""
+    """Its logarithm is between -20 and 2."""
     actor = sac.Actor(STATE_DIM, ACTION_DIM, 1.0, "none", 64)
     actor.net[4].weight.data.mul_(300.0)
     states = dataset.observations[:500].double()
@@ -210,7 +210,7 @@ def test_the_deviation_is_bounded(dataset: Batch) -> None:
 
 
 def test_the_density_adds_up_to_one() -> None:
-    """Over all actions of one dimension."""
+    """The sum is over all actions of one dimension."""
     torch.manual_seed(7)
     actor = sac.Actor(1, 1, 1.0, "none", 8)
     noise = torch.linspace(-8, 8, 4001)[:, None]

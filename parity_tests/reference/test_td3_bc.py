@@ -45,7 +45,7 @@ def networks() -> tuple[nn.Sequential, nn.Sequential, nn.Sequential]:
     ids=["default", "at the bounds"],
 )
 def test_td3_bc(dataset: Batch, settings: dict[str, Any], bound: float, stretch: float) -> None:
-    """TD3+BC: critics, the delayed actor, and all three targets; the policy's last layer stretched."""
+    """Critics, the delayed actor and all three targets are equal, with the policy's last layer stretched."""
     c = td3_bc.TrainConfig(device="cpu", **settings)
     trainer = td3_bc.create_trainer(c, STATE_DIM, ACTION_DIM, bound)
     for policy in (trainer.actor, trainer.actor_target):

@@ -1,7 +1,7 @@
-"""UWAC in the paper's form and in the authors': six updates and the actions, in double precision.
+"""UWAC as in the paper and as in the authors' code: six updates and the actions, in double precision.
 
 The authors repeat each row for every pass, and leave the spectral norm to PyTorch. The twin computes a first layer once
-for all passes. So sums may be rounded otherwise: `NEAR` states the largest difference.
+for all passes. Therefore sums may be rounded differently: `NEAR` is the largest difference.
 """
 
 import math
@@ -34,7 +34,7 @@ from parity_tests.reference.common import (
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 
-# Measured after six updates: 1.5e-14 in weights, 8e-16 in what is logged
+# Measured after six updates: 1.5e-14 in weights, 8e-16 in logs
 NEAR = 1e-12
 WIDTHS: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (50, 20), "vae_hidden_dims": (64, 48)}
 SMALL = WIDTHS | {"batch_size": 64, "n_target_samples": 4, "n_passes": 5, "n_action_samples": 6}
@@ -59,7 +59,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "heaviest": SMALL | RATES | {"imitation_steps": 1, "initial_alpha": math.exp(10), "alpha_threshold": 0.01},
     "lightest": SMALL | RATES | {"imitation_steps": 1, "initial_alpha": math.exp(-5), "alpha_threshold": 5.0},
 }
-# Networks of the authors' widths take a third of the time of all.
+# Networks with the authors' widths take a third of the time for all cases.
 CASES = [
     pytest.param(settings, id=name, marks=pytest.mark.thorough if name == "widths" else ())
     for name, settings in SETTINGS.items()
@@ -109,7 +109,7 @@ class Q(nn.Module):
 
     @torch.no_grad()
     def with_masks(self, x: Tensor, kept: Sequence[Tensor]) -> Tensor:
-        """Without an iteration, under these masks."""
+        """The critic's value with these masks, without a power iteration."""
         weights = [
             (w / (layer.weight_u @ w @ layer.weight_v), b) if self.c.spectral_norm else (w, b)
             for layer, (w, b) in zip(self.plain, self.learnt(), strict=True)
@@ -120,7 +120,7 @@ class Q(nn.Module):
 
 
 class Reference:
-    """The authors' update and policy, at the weights of a twin."""
+    """The authors' update and policy, with a twin's weights."""
 
     def __init__(self, trainer: uwac.UWAC, config: uwac.TrainConfig, bound: float) -> None:
         self.c, self.bound, self.step = config, bound, 0
@@ -146,14 +146,14 @@ class Reference:
         self.alpha_adam = adam([self.log_alpha], config.alpha_lr)
 
     def normal(self, network: nn.ModuleList, x: Tensor, low: float, high: float) -> Normal:
-        """What an encoder or the policy says."""
+        """The normal distribution given by the encoder or the policy."""
         h = network[0](x)
         wide = network[2](h)
         self.meets(wide, low, high, "encoder" if network is self.encoder else "policy")
         return Normal(network[1](h), wide.clamp(low, high).exp())
 
     def meets(self, values: Tensor, low: float, high: float, what: str) -> None:
-        """Notes on which sides of its bounds something lies."""
+        """Records the sides of the bounds on which values are."""
         sides = {"below": values < low, "above": values > high, "within": (values > low) & (values < high)}
         self.reached |= {f"{what} {side}" for side, hit in sides.items() if hit.any()}
 
@@ -178,7 +178,7 @@ class Reference:
 
     @torch.no_grad()
     def target(self, r: Tensor, s2: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
-        """What the critics learn, and the variance of it, (rows, 1) each."""
+        """The critics' target and its variance, (rows, 1) each."""
         c, n = self.c, self.c.n_target_samples
         s2 = s2.repeat_interleave(n, dim=0)
         pi = self.normal(self.pi, s2, -5, 2)
@@ -193,7 +193,7 @@ class Reference:
         return r + (1 - d) * c.discount * best, own if c.variance_at_best else largest
 
     def mmd(self, s: Tensor, u: Tensor) -> Tensor:
-        """Of the policy's samples (rows, m, A), (rows,)."""
+        """The MMD of the policy's samples (rows, m, A), (rows,)."""
         c, m = self.c, self.c.n_mmd_action_samples
         z = torch.as_tensor(self.codes).clamp(-0.5, 0.5)
         raw = self.decoder(torch.cat([s[:, None].expand(-1, m, -1), z], 2)).detach()
@@ -206,7 +206,7 @@ class Reference:
         return (k(raw, raw) + k(u, u) - 2 * k(raw, u) + 1e-6).sqrt()
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
-        """All losses, their gradients, all steps."""
+        """An update: all losses, then their gradients, then all steps."""
         c, m = self.c, self.c.n_mmd_action_samples
         found = {"vae_loss": self.learn_vae(s, a)}
         y, variance = self.target(r, s2, d)
@@ -246,7 +246,7 @@ class Reference:
 
     @staticmethod
     def give(parameter: Tensor, loss: Tensor) -> None:
-        """A parameter gets its gradient, and no other does."""
+        """Sets the gradient of this parameter only."""
         (parameter.grad,) = torch.autograd.grad(loss, parameter, retain_graph=True)
 
     @torch.no_grad()
@@ -267,14 +267,14 @@ class Reference:
 
 
 def fresh(settings: dict[str, Any], bound: float = 1.0) -> tuple[uwac.UWAC, uwac.TrainConfig]:
-    """A twin."""
+    """A fresh twin and its config."""
     config = uwac.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
     return uwac.create_trainer(config, STATE_DIM, ACTION_DIM, bound), config
 
 
 def assert_near(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
-    """Every number of as many tensors."""
+    """Checks that two lists of tensors agree within `NEAR`."""
     for mine, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(mine.detach(), other.detach(), rtol=NEAR, atol=NEAR)
 
@@ -282,7 +282,7 @@ def assert_near(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
 @pytest.mark.parametrize("bound", [1.0, pytest.param(2.0, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("settings", CASES)
 def test_uwac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """All networks, directions, targets and logs; layers stretched, so that deviations and values meet their bounds."""
+    """Networks, directions, targets and logs agree; stretched layers make deviations and values reach their bounds."""
     trainer, config = fresh(settings, bound)
     trainer.encoder.log_std.weight.data.mul_(100.0)
     trainer.actor.log_std.weight.data.mul_(10000.0)
@@ -327,7 +327,7 @@ def test_uwac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
 
 
 def test_what_acting_draws() -> None:
-    """Of each action its noise, then which units of each pass are kept, nine in ten."""
+    """It draws each action's noise, then which units each pass keeps, nine in ten."""
     config = uwac.TrainConfig(n_action_samples=50, n_passes=3, critic_hidden_dims=(30, 20))
     found = uwac.draw_acting_noise(np.random.default_rng(3), config, ACTION_DIM)
     rng = np.random.default_rng(3)
@@ -339,7 +339,7 @@ def test_what_acting_draws() -> None:
 
 @pytest.mark.parametrize("copies", [True, False])
 def test_how_weights_start(copies: bool) -> None:
-    """Within the authors' bounds; directions of length 1; target critics that are copies, or drawn anew."""
+    """Weights are within the authors' bounds, directions have length 1, and target critics are copies or new."""
     trainer, config = fresh({"copy_targets": copies, "initial_alpha": 3.0, "critic_hidden_dims": (64, 100)})
 
     def fills(values: Tensor, bound: float) -> bool:
@@ -375,7 +375,7 @@ def test_how_weights_start(copies: bool) -> None:
 
 
 def test_a_layer_of_two_outputs_has_a_direction_in_both() -> None:
-    """A single output has one direction alone."""
+    """A single output has only one direction."""
     torch.manual_seed(0)
     two, one = uwac.LayerDirections(3, 2).u, uwac.LayerDirections(3, 1).u
     assert two.shape == (2,)

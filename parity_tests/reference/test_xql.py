@@ -1,4 +1,4 @@
-"""XQL from its equations in another arrangement: six updates in five settings, within 1e-9, in double precision."""
+"""XQL from differently arranged equations: six updates in five settings, within 1e-9, in double precision."""
 
 import copy
 import math
@@ -27,7 +27,7 @@ from parity_tests.reference.common import (
 )
 from shared.data.transitions import Batch
 
-# Relative, of logs; absolute, of weights: the terms of the losses are added up in another order.
+# The relative tolerance of logs and the absolute one of weights: the losses' terms are added up in another order.
 LOG, WEIGHTS = 1e-9, 1e-9
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -43,14 +43,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def double_precision() -> Iterator[None]:
-    """Adam's first steps are signs of gradients: in single precision, one near 0 moves a weight either way."""
+    """Adam's first steps are signs of gradients: in single precision, a gradient close to 0 could have either sign."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
 
 
 class Reference:
-    """The update by the book: a plain Gumbel loss, divided by e^m."""
+    """The textbook update: a plain Gumbel loss, divided by e^m."""
 
     def __init__(self, config: xql.TrainConfig, trainer: xql.XQL, bound: float) -> None:
         self.c, self.bound, self.updates = config, bound, 0
@@ -72,7 +72,7 @@ class Reference:
             adam(self.q.parameters(), config.critic_lr),
         )
         self.pi_adam = adam([self.log_std, *self.pi.parameters()], config.actor_lr)
-        # What the batches reach
+        # The branches that the batches reach
         self.reached: set[str] = set()
 
     def least(self, s: Tensor, a: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ class Reference:
             return torch.cat([q(torch.cat([s, a], 1)) for q in self.q_t], 1).min(1, keepdim=True).values
 
     def rows(self, s: Tensor, a: Tensor, draws: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """What V learns from, row by row."""
+        """The rows that V learns from."""
         if "normal" in draws:
             change = (draws["normal"] * self.c.noise_std).clamp(-0.5, 0.5) * self.bound
             self.reached |= {"noise"} if (a + change).abs().max() > self.bound else set()
@@ -118,7 +118,7 @@ class Reference:
         optimizer.step()
 
     def update(self, batch: tuple[Tensor, ...], draws: dict[str, Tensor]) -> dict[str, Tensor]:
-        """V, the policy, the critics, their targets."""
+        """Steps of V, the policy, the critics and their targets."""
         c, (s, a, r, s2, d) = self.c, batch
         rows, actions = self.rows(s, a, draws)
         value = self.least(rows, actions)
@@ -146,12 +146,12 @@ class Reference:
 
 
 def networks_of(trainer: xql.XQL) -> list[nn.Module]:
-    """The twin's."""
+    """The twin's networks."""
     return [trainer.critic.q1, trainer.critic.q2, trainer.value, trainer.actor.net]
 
 
 def drawn(config: xql.TrainConfig) -> dict[str, Tensor]:
-    """What an update draws before its dropout."""
+    """An update's draws before its dropout."""
     found = {}
     if config.random_actions:
         found["uniform"] = 2 * torch.rand(config.batch_size, config.random_actions, ACTION_DIM) - 1
@@ -163,7 +163,7 @@ def drawn(config: xql.TrainConfig) -> dict[str, Tensor]:
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_xql(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """Critics, targets, V and policy; rewards and target critics stretched, so that errors and weights are cut."""
+    """Critics, targets, V and policy agree; stretched rewards and target critics make errors and weights clipped."""
     config = xql.TrainConfig(device="cpu", **settings)
     dataset = Batch(*(column.double() for column in dataset))
     dataset = dataset._replace(rewards=12.0 * dataset.rewards, actions=bound * dataset.actions)
@@ -192,7 +192,7 @@ def test_xql(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
 
 @pytest.mark.parametrize(("error", "m"), [(-3.0, -1.0), (0.5, 0.5), (9.0, 7.0)])
 def test_the_loss_of_one_error(error: float, m: float) -> None:
-    """Floor, ordinary range and clip: e^z - z - 1 over e^m; half a gradient passes at the clip itself."""
+    """(e^z - z - 1) / e^m at the floor, in the ordinary range and at the clip, where half the gradient passes."""
     trainer = xql.create_trainer(xql.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
     z = min(error, 7.0)
     found = trainer.gumbel_loss(torch.tensor([error], dtype=torch.float64))
@@ -204,7 +204,7 @@ def test_the_loss_of_one_error(error: float, m: float) -> None:
 
 
 def test_weights_start_orthogonal() -> None:
-    """Of gain sqrt(2), the last layers too, drawn for critic 1, critic 2, V and policy; all else starts at 0."""
+    """The gain is sqrt(2), also in last layers; the order is critic 1, critic 2, V, policy; all else is 0."""
     torch.manual_seed(7)
     trainer = xql.create_trainer(xql.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
@@ -223,7 +223,7 @@ def test_weights_start_orthogonal() -> None:
 
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """Its logarithm lies between -5 and 2."""
+    """Its logarithm is between -5 and 2."""
     trainer = xql.create_trainer(xql.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
     trainer.actor.log_std.data = torch.tensor([-6.0, -5.0, -1.0, 1.0, 2.0, 3.0])
     _, std = trainer.actor(dataset.observations.double())
@@ -235,13 +235,13 @@ def test_the_deviation_is_bounded(dataset: Batch) -> None:
     [("cosine", 0, 1.0), ("cosine", 5, 0.5), ("cosine", 10, 0.0), ("cosine", 15, 0.0), ("none", 15, 1.0)],
 )
 def test_the_learning_rate_falls_once(schedule: str, updates: int, expected: float) -> None:
-    """To 0, where it stays."""
+    """It falls to 0 and stays there."""
     config = xql.TrainConfig(opt_decay_schedule=schedule, max_timesteps=10, actor_lr=1e-3)
     assert xql.actor_lr(config, updates) == pytest.approx(expected * 1e-3, abs=1e-12)
 
 
 def test_masks_are_torchs_own() -> None:
-    """Two masks drawn ahead are what two dropout layers draw from the same generator state."""
+    """Two masks drawn ahead equal those of two dropout layers from the same generator state."""
     config, layer, ones = xql.TrainConfig(actor_dropout=0.4, batch_size=64), nn.Dropout(0.4), torch.ones(64, 256)
     torch.manual_seed(3)
     _, noise = xql.draw_noise(config, ROWS, ACTION_DIM, CPU)

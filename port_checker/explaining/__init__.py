@@ -1,1 +1,1 @@
-"""What explains a mistake: looks for the change of the reference that gives the port's numbers."""
+"""Explains a mistake by searching for the change to the reference that gives the port's numbers."""

@@ -1,4 +1,4 @@
-"""Changes of our twin that give somebody's numbers, as they are told."""
+"""Changes to our twin that give somebody's numbers, described in words."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,19 +8,19 @@ from port_checker.explaining.edits import RULES, Case, Family, Found, search
 from port_checker.explaining.families.numbers import constants
 from port_checker.explaining.operations import Operation, Program
 
-# The settings that are numbers, by kind of case
+# The numeric settings, by kind of case
 Settings = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
 class Change:
-    """Something else in our twin's source.
+    """A change to our twin's source.
 
     Attributes:
-        what: What went wrong, in a few words.
-        place: Where, as `corl_jax/td3_bc.py:181`.
-        old: What stands there.
-        new: What would give these numbers; empty where that cannot be written in place.
+        what: The mistake in a few words.
+        place: The file and line, such as `corl_jax/td3_bc.py:181`.
+        old: The current source.
+        new: The source that would give these numbers; empty if the change cannot be written in place.
     """
 
     what: str
@@ -31,25 +31,25 @@ class Change:
 
 def changes(cases: Sequence[Case], rung: str, families: Sequence[Family], configs: Settings,
             seconds: float) -> list[Change]:  # fmt: skip
-    """The changes of one expression that give all numbers, of the simplest sort that has any.
+    """Finds the changes of one expression that give all the numbers, from the simplest family that has any.
 
     Args:
-        cases: The numbers, those first that our twin does not give.
-        rung: Within networks changes are looked for where outputs are wrong, or what dropout makes of them.
-        families: Sorts of changes.
-        configs: The settings of each kind of case.
-        seconds: After how long to give up.
+        cases: The numbers; the first should be ones that our twin does not give.
+        rung: Operations inside networks are changed if this is "forward", or if the program uses dropout.
+        families: Kinds of changes.
+        configs: The settings for each kind of case.
+        seconds: The time limit.
     """
     program = cases[0].program
     within = rung == "forward" or any("dropout" in name for name in program.inputs)
-    # Networks hold few constants, and hundreds of other operations.
+    # Networks contain few constants, but hundreds of other operations.
     families = sorted(families, key=lambda family: family is not constants) if within else families
     told = (told_change(found, cases, configs) for found in search(cases, families, within, seconds))
     return list(dict.fromkeys(change for change in told if change is not None))
 
 
 def told_change(found: Found, cases: Sequence[Case], configs: Settings) -> Change | None:
-    """A change in words; None where its free number follows no rule."""
+    """Describes a change; None if its free number follows no rule."""
     edit, program = found.edit, cases[0].program
     source, number = program.source, ""
     if edit.neutral is not None:
@@ -58,7 +58,7 @@ def told_change(found: Found, cases: Sequence[Case], configs: Settings) -> Chang
         if not number:
             return None
     changed = [program.operations[program.by_key[key]] for key in edit.at]
-    # A helper's caller is named alone.
+    # If a helper's caller is named, no other place is.
     spans = [op.span for op in changed] if changed and edit.span == changed[0].span else []
     lines = list(dict.fromkeys(span[0] for span in [edit.span, *spans] if source.text(span) or span == edit.span))
     where = source.place(edit.span) + "".join(f", {line}" for line in lines if line != edit.span[0])
@@ -70,7 +70,7 @@ def told_change(found: Found, cases: Sequence[Case], configs: Settings) -> Chang
 
 
 def _caller(program: Program, changed: Sequence[Operation], span: tuple) -> tuple | None:
-    """Where a function is called in several places and one of them is changed: that place."""
+    """If a function is called in several places and one of those calls is changed, returns that call's place."""
     ways = {operation.calls for operation in changed}
     if len(ways) != 1 or span not in changed[0].calls:
         return None
@@ -87,16 +87,16 @@ def _caller(program: Program, changed: Sequence[Operation], span: tuple) -> tupl
 
 
 def close(found: float, expected: float) -> bool:
-    """Whether two numbers are the same but for rounding, that of the secant's last step included."""
+    """Whether two numbers are equal up to rounding, including the rounding in the secant method's last step."""
     return abs(found - expected) <= 1e-6 * max(abs(expected), 1e-12) if expected else abs(found) < 1e-9
 
 
 def named(numbers: Mapping[str, float], before: Mapping[str, float], configs: Settings) -> str:
-    """A number that was found under several settings: itself, or the rule by which it follows from the settings.
+    """Describes a number found under several settings: its value, or the rule that derives it from the settings.
 
     Args:
-        numbers: The number by settings.
-        before: What stands there in our twin.
+        numbers: The number for each set of settings.
+        before: The number in our twin.
         configs: The settings.
     """
     values = list(numbers.values())
@@ -115,7 +115,7 @@ def named(numbers: Mapping[str, float], before: Mapping[str, float], configs: Se
 
 
 def _by_itself(value: float, before: float, configs: Settings) -> str:
-    """A number that is the same under all settings, and what it may come from."""
+    """Describes a number that is the same under all settings, and the setting that it may come from."""
     for name, settings in _settings(configs).items():
         (setting,) = set(settings.values()) if len(set(settings.values())) == 1 else [math.nan]
         for rule, function in list(RULES.items())[1:5]:
@@ -132,7 +132,7 @@ def _follows(value: float, function: Callable[[float], float], setting: float) -
 
 
 def _settings(configs: Settings) -> dict[str, dict[str, float]]:
-    """The settings that are numbers, by name and by where they hold."""
+    """The numeric settings, by name and by set of settings."""
     names = next(iter(configs.values()))
     found = {name: {where: values[name] for where, values in configs.items() if name in values} for name in names}
     whole = {name: values for name, values in found.items() if len(values) == len(configs)}
@@ -140,7 +140,7 @@ def _settings(configs: Settings) -> dict[str, dict[str, float]]:
 
 
 def shown(number: float) -> str:
-    """A number as short as it can be told."""
+    """Formats a number as briefly as possible."""
     if abs(number) < 1e-12:
         return "0"
     for below in range(1, 13):

@@ -1,4 +1,4 @@
-"""Where a trajectory leaves the reference's: the first update that differs, and what is wrong in it."""
+"""Finds where a trajectory departs from the reference's: the first update that differs, and what is wrong in it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from port_checker.finding.questions import Question
 
 
 def told_course(port: Port, asked: Sequence[Question]) -> tuple[str, ...]:
-    """The first update that goes wrong, in which part, and what its step shows."""
+    """Describes the first update that goes wrong, the parts affected, and what its step shows."""
     own = reference(port.pair.name)
     for question in asked:
         first = _first(port, question)
@@ -37,7 +37,7 @@ def told_course(port: Port, asked: Sequence[Question]) -> tuple[str, ...]:
 
 
 def after(port: Port, question: Question, updates: int) -> Parts:
-    """The weights and moments after so many of a trajectory's updates."""
+    """The weights and moments after this many of a trajectory's updates."""
     if not updates:
         return question.given.start
     cut = replace(question, given=replace(question.given, inputs=question.given.inputs[:updates]))
@@ -45,7 +45,7 @@ def after(port: Port, question: Question, updates: int) -> Parts:
 
 
 def _first(port: Port, question: Question) -> int | None:
-    """The number of the first update after which the states differ, from 1; None: they do not."""
+    """The number of the first update after which the states differ, counted from 1; None if they never do."""
     own, low, high = reference(port.pair.name), 0, len(question.given.inputs)
 
     def differ(updates: int) -> bool:

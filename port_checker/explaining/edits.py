@@ -1,6 +1,6 @@
-"""Our twin with one expression changed: which change gives somebody's numbers, all of them?
+"""Changes one expression of our twin, to find the change that gives all of somebody's numbers.
 
-A change may have a free number, a factor say: it is solved for on one case and must then hold on the others.
+A change may have a free number, such as a factor. It is solved for on one case and must then fit the others.
 """
 
 import math
@@ -13,14 +13,14 @@ import numpy as np
 
 from port_checker.explaining.operations import Instead, Operation, Program, Read, Values
 
-# How near a changed twin must come to the ladder's own numbers; far from them a right port may be rounded more.
+# How close a changed twin must come to the ladder's own numbers; far from them, a correct port may be rounded more.
 SAME, FAR = 1e-8, 1e-6
-# What is so near is no mistake.
+# Anything this close is not a mistake.
 RIGHT = 1e-10
 
-# An operation's results, from the free number
+# Computes an operation's results from the free number
 How = Callable[[Program, Operation, Read, float], Sequence[np.ndarray]]
-# An input's numbers, from the free number
+# Computes an input's numbers from the free number
 Input = Callable[[np.ndarray, float], np.ndarray]
 
 
@@ -30,14 +30,14 @@ class Edit:
 
     Attributes:
         what: The change in a few words; {} is the free number.
-        span: The expression.
-        new: What stands there instead; empty where that cannot be written in place.
+        span: The expression's place in the source.
+        new: The new expression; empty if it cannot be written in place.
         at: The keys of the operations that are changed.
-        how: Their results.
+        how: Computes their results.
         inputs: Changed inputs by name.
-        neutral: The free number at which nothing changes; None: there is none.
-        constant: Which operand the free number stands for, if it is a constant of the program.
-        shifts: Whether the change is the mean over free numbers, as many as there are rows.
+        neutral: The free number at which nothing changes; None if there is no free number.
+        constant: The operand that the free number replaces, if it is a constant of the program.
+        shifts: Whether the result is the mean over the free numbers 0, 1, ... up to the number of rows.
     """
 
     what: str
@@ -51,18 +51,18 @@ class Edit:
     shifts: bool = False
 
     def occurs(self, program: Program) -> bool:
-        """Whether a program has all that is changed."""
+        """Whether a program contains everything that is changed."""
         return all(key in program.by_key for key in self.at) and all(name in program.inputs for name in self.inputs)
 
     def before(self, program: Program) -> float:
-        """The free number at which a program gives what it gave."""
+        """The free number at which a program's results stay the same."""
         assert self.neutral is not None
         if self.constant is None:
             return self.neutral
         return float(program.operations[program.by_key[self.at[0]]].reads[self.constant].val)
 
     def results(self, program: Program, values: Values, number: float) -> np.ndarray:
-        """What the changed program gives."""
+        """The changed program's results."""
         with np.errstate(all="ignore"):
             inputs = {program.inputs[name]: change for name, change in self.inputs.items()}
             changed = {var: change(values[var], number) for var, change in inputs.items()}
@@ -85,9 +85,9 @@ class Case:
     Attributes:
         kind: Cases of one kind have the same settings, so that a free number is the same in them.
         program: Our twin's computation.
-        values: All of its numbers.
+        values: The values of all its variables.
         target: Somebody's numbers, flat.
-        tolerance: How near a changed twin must come, relative to the largest of them.
+        tolerance: The largest error allowed, relative to the largest of them.
     """
 
     kind: str
@@ -97,11 +97,11 @@ class Case:
     tolerance: float = SAME
 
     def unchanged(self) -> np.ndarray:
-        """What our twin gives."""
+        """Our twin's results."""
         return self.program.results(self.values, {})
 
     def given(self, edit: Edit, number: float = 0.0) -> np.ndarray | None:
-        """What the changed twin gives; None where it gives nothing."""
+        """The changed twin's results; None if it cannot compute any."""
         try:
             if edit.shifts:
                 rows = len(self.values[self.program.operations[self.program.by_key[edit.at[0]]].writes[0]])
@@ -113,7 +113,7 @@ class Case:
         return found if found.shape == self.target.shape and np.isfinite(found).all() else None
 
     def same(self, found: np.ndarray | None) -> bool:
-        """Whether these are the numbers, a thousand times nearer at least than our twin's where those are off."""
+        """Whether these are the numbers, and at least a thousand times closer than our twin's if those are off."""
         return self.error(found) <= min(self.tolerance, max(1e-11, 1e-3 * self.off))
 
     @cached_property
@@ -122,14 +122,14 @@ class Case:
         return self.error(self.unchanged())
 
     def error(self, found: np.ndarray | None) -> float:
-        """How far off some numbers are, relative to the largest."""
+        """The largest error, relative to the largest target."""
         if found is None or found.shape != self.target.shape or not np.isfinite(self.target).all():
             return math.inf
         scale = np.abs(self.target).max(initial=0.0) or 1.0
         return float(np.abs(found - self.target).max(initial=0.0) / scale)
 
     def holds(self, edit: Edit, number: float = 0.0) -> bool:
-        """Whether the change gives the numbers; where nothing of it occurs, our twin must give them as it is."""
+        """Whether the change gives the numbers; if a program has none of it, the unchanged twin must give them."""
         return self.same(self.given(edit, number) if edit.occurs(self.program) else self.unchanged())
 
 
@@ -146,21 +146,21 @@ class Found:
     numbers: Mapping[str, float]
 
 
-# From a program, and whether networks may be changed within, to changes of one sort
+# Yields changes of one kind for a program; the flag allows changes inside networks
 Family = Callable[[Program, bool], Iterator[Edit]]
 
 
 def search(cases: Sequence[Case], families: Sequence[Family], within: bool, seconds: float) -> list[Found]:
-    """The changes that give the numbers of all cases, of the first family that has any.
+    """Finds the changes that give the numbers of all cases, from the first family that has any.
 
     Args:
-        cases: What is to be reproduced; the first one is asked first, so our twin should not give it.
-        families: Simple ones first.
+        cases: The numbers to reproduce; the first case is tried first, so our twin should not give it.
+        families: Kinds of changes, simple ones first.
         within: Whether operations within networks are changed too.
-        seconds: After how long to give up.
+        seconds: The time limit.
     """
     end, program = time.monotonic() + seconds, cases[0].program
-    # What no network follows is computed in no time.
+    # Changes that no network follows are cheap to evaluate.
     for heavy in (False, True):
         for family in families:
             found: list[Found] = []
@@ -186,7 +186,7 @@ def _is_heavy(edit: Edit, program: Program) -> bool:
 
 
 def solved(edit: Edit, cases: Sequence[Case], end: float) -> dict[str, float]:
-    """The free number by kind of case, where one gives all numbers; empty: there is none."""
+    """The free number for each kind of case, if one gives all the numbers; otherwise empty."""
     found: dict[str, float] = {}
     for kind in dict.fromkeys(case.kind for case in cases):
         alike = [case for case in cases if case.kind == kind]
@@ -201,7 +201,7 @@ def solved(edit: Edit, cases: Sequence[Case], end: float) -> dict[str, float]:
     return found
 
 
-# What a number is mistaken for
+# The ways a number is commonly mistaken
 RULES: Mapping[str, Callable[[float], float]] = {
     "{}": lambda x: x,
     "{} squared": lambda x: x * x,
@@ -218,12 +218,12 @@ RULES: Mapping[str, Callable[[float], float]] = {
     "log({})": math.log,
 }
 
-# Where the search begins and how wide its first step is, counted from the neutral number in its own size
+# The start of each search and the width of its first step, relative to the neutral number and in units of its size
 STARTS = ((0.0, 0.01), (0.0, 1.0), (-1.0, 0.01), (1.0, 0.01), (-2.0, 0.1), (9.0, 1.0), (-0.9, 0.01))
 
 
 def _roots(edit: Edit, cases: Sequence[Case], end: float) -> Iterator[float]:
-    """Numbers that give the wrongest case's sum of entries, by the secant method from several starts."""
+    """Yields numbers that reproduce the worst case's weighted sum, by the secant method from several starts."""
     case = max(cases, key=lambda case: case.off)
     neutral = edit.before(case.program)
     if case.off <= RIGHT:
@@ -258,7 +258,7 @@ def _ruled(rule: Callable[[float], float], value: float) -> float:
 
 
 def secant(off: Callable[[float], float], x: float, y: float) -> float | None:
-    """A root; None where the search leads nowhere."""
+    """Finds a root by the secant method; None if it does not converge."""
     at_x, at_y = off(x), off(y)
     for _ in range(25):
         if not (math.isfinite(at_x) and math.isfinite(at_y)) or at_x == at_y:

@@ -1,4 +1,4 @@
-"""Where in a source file an operation of a traced function comes from: the one place that reads JAX's own internals."""
+"""Locates an operation of a traced function in its source file; only this module reads JAX's internals."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import jax
 
 
 class NotExplainedError(RuntimeError):
-    """A mistake is found, but this version of JAX does not say where its operations come from."""
+    """A mistake is found, but this version of JAX does not record where its operations come from."""
 
 
 def frames_of(equation: Any) -> Sequence[Any]:
@@ -16,7 +16,7 @@ def frames_of(equation: Any) -> Sequence[Any]:
     Each has `file_name`, `function_name`, and the first and last line and column of its expression.
 
     Raises:
-        NotExplainedError: JAX keeps them elsewhere in this version.
+        NotExplainedError: This version of JAX stores them elsewhere.
     """
     try:
         from jax._src.source_info_util import user_frames

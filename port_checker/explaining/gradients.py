@@ -1,7 +1,7 @@
-"""Where a gradient does not flow as it should: where our twin's is stopped, or let through, to give somebody's.
+"""Finds where a gradient flows but should not, or the reverse, by stopping it or letting it through in our twin.
 
-Each place has a gate: x = stop(x) + gate * (x - stop(x)) is x, and of its gradient it is the gate's share. The gradient
-is traced once, with all gates as arguments, and computed with one of them set otherwise.
+Each place has a gate: x = stop(x) + gate * (x - stop(x)) equals x, but scales its gradient by the gate. The gradient is
+traced once, with all gates as arguments, and then computed with one of them flipped.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from port_checker.finding.figures import Figures
 from port_checker.finding.port import Port
 from port_checker.finding.questions import Question
 
-# How near a gradient must come, relative to its largest entry; the second one far from the ladder's numbers
+# How close a gradient must come, relative to its largest entry; the second applies far from the ladder's numbers
 SAME, FAR = 1e-7, 1e-5
 
 
@@ -34,10 +34,10 @@ class Gate:
     """A place at which a gradient may flow.
 
     Attributes:
-        change: What it would be to set it otherwise.
-        reads: The operations, by key, with what they read through the gate; None: all that they read.
+        change: The source change that corresponds to flipping the gate.
+        reads: The operations, by key, with the variable that they read through the gate; None stands for all.
         neutral: 1 where our twin lets the gradient through, 0 where it stops it.
-        others: For inputs that are constants, by name, what they are the same as.
+        others: For inputs that are constants, by name, the differentiated input with the same value.
     """
 
     change: Change
@@ -47,7 +47,7 @@ class Gate:
 
 
 def gates_of(program: Program, parts: Sequence[str]) -> list[Gate]:
-    """All places of a loss: its stop_gradients, what its calls read, and weights that are constants in it."""
+    """All gates of a loss: its stop_gradients, the inputs of its calls, and weights that it treats as constants."""
     live = _live(program)
     found = [*_stops(program), *_constants(program, parts)]
     for calls in alike_calls(program):
@@ -58,13 +58,13 @@ def gates_of(program: Program, parts: Sequence[str]) -> list[Gate]:
 
 
 def _read(program: Program, operations: Sequence[Operation]) -> list[Atom]:
-    """What a call reads: the weights, as one, and everything else."""
+    """The inputs of a call: the first weight, which represents all weights, and everything else."""
     atoms = [atom for op in operations for atom in op.reads if isinstance(atom, Var) and is_weight(program, atom)]
     return [*atoms[:1], *outer_of(program, operations)]
 
 
 def _live(program: Program) -> set[Atom]:
-    """What the gradient may flow through."""
+    """The variables that the gradient may flow through."""
     found = {var for name, var in program.inputs.items() if name.startswith("parts")}
     for operation in program.operations:
         if operation.name != "stop_gradient" and any(isinstance(a, Var) and a in found for a in operation.reads):
@@ -82,7 +82,7 @@ def _stops(program: Program) -> Iterator[Gate]:
 
 
 def _constants(program: Program, parts: Sequence[str]) -> Iterator[Gate]:
-    """Weights of the state that a loss takes for constants, and is differentiated by elsewhere."""
+    """Weights of the state that a loss treats as constants in one place but is differentiated by in another."""
     for number, part in enumerate(parts):
         names = {name: f"parts[{number}]{name.removeprefix(f'state.{part}')}" for name in program.inputs}
         names = {name: other for name, other in names.items()
@@ -99,7 +99,7 @@ def _constants(program: Program, parts: Sequence[str]) -> Iterator[Gate]:
 
 
 def _detached(program: Program, calls: Sequence[Sequence[Operation]], atoms: Sequence[Atom]) -> Gate:
-    """What these calls read, one number each, is a constant."""
+    """Treats one input of each of these calls as a constant."""
     text, span = program.source.text(calls[0][0].span), calls[0][0].span
     if is_weight(program, atoms[0]):
         reads = {(op.key, a) for call in calls for op in call for a in op.reads if is_weight(program, a)}
@@ -112,7 +112,7 @@ def _detached(program: Program, calls: Sequence[Sequence[Operation]], atoms: Seq
 
 
 def gated(program: Program, gates: Sequence[Gate]) -> Callable[[Mapping[str, Any], Any], Any]:
-    """The loss's gradient by its parts as a function of what is given and of the gates."""
+    """Returns the loss's gradient by its parts, as a function of its inputs and of the gates."""
     through: dict[tuple, list[int]] = defaultdict(list)
     for number, gate in enumerate(gates):
         for place in gate.reads:
@@ -153,9 +153,9 @@ class Case:
     """A gradient to be reproduced.
 
     Attributes:
-        question: What is given.
-        target: Somebody's gradient by each part, flat.
-        tolerance: How near our twin must come.
+        question: The inputs.
+        target: Somebody's flattened gradient by each part.
+        tolerance: The largest relative error allowed.
     """
 
     question: Question
@@ -173,7 +173,7 @@ def _near(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> bool:
 
 
 def flow(port: Port, loss: str, asked: Sequence[Question], answers: Sequence[Figures]) -> list[Change]:
-    """The stops that our twin would lack, or have, to give a loss's gradient by all parts."""
+    """Finds the stops to remove from our twin, or to add, so that it gives a loss's gradients by all parts."""
     name, parts = port.pair.name, port.pair.losses[loss].of
     programs: dict[Program, tuple[list[Gate], Callable]] = {}
     kept: dict[Change, None] | None = None
@@ -211,7 +211,7 @@ def _gradient(name: str, loss: str, question: Question, gradient: Callable, open
 
 
 def cases_of(port: Port, loss: str, asked: Sequence[Question], answers: Sequence[Figures]) -> list[Case]:
-    """A loss's gradients in all questions, the wrong ones first, and far from the ladder's numbers."""
+    """A loss's gradients in all questions, wrong ones first, followed by some far from the ladder's numbers."""
     found: list[Case] = []
     kinds: dict[str, Question] = {}
     for question, figures in zip(asked, answers, strict=True):
@@ -235,12 +235,12 @@ def _by_part(loss: str, figures: Figures) -> dict[str, np.ndarray]:
 
 # ---- derivatives ---------------------------------------------------------------------------------------------------
 
-# How far a step goes, and how near a difference quotient comes to a derivative
+# The step length, and the relative error allowed between a difference quotient and a derivative
 STEP, NEAR = 1e-6, 1e-4
 
 
 def derivative_told(port: Port, loss: str, question: Question) -> tuple[str, ...]:
-    """Whether a gradient is the derivative of its own loss, where the reference's is, or is not."""
+    """Reports a mismatch: only one of this gradient and the reference's is the derivative of its own loss."""
     ours, right = (_is_derivative(one, loss, question) for one in (port, reference(port.pair.name)))
     if (ours, right) == (True, False):
         return (f"your gradient is the derivative of your {loss}, the reference's is not: a stop_gradient is missing",)
@@ -250,7 +250,7 @@ def derivative_told(port: Port, loss: str, question: Question) -> tuple[str, ...
 
 
 def _is_derivative(port: Port, loss: str, question: Question) -> bool | None:
-    """Whether a gradient is the derivative of its loss in some direction; None where that cannot be told."""
+    """Whether a gradient is the derivative of its loss along a random direction; None if that is unclear."""
     given = question.given
     state, inputs = port.state(given.config, given.sizes, given.start), given.inputs[0]
     parts, rng = port.differentiated(loss, state), np.random.default_rng(0)

@@ -1,8 +1,8 @@
-"""The first number of the reference's that a port never computes, though it computes all that the number is made of.
+"""Finds the first of the reference's numbers that a port never computes, although it has all its operands.
 
-Both are computed operation by operation. A port that is written another way has other numbers on the way, and meets the
-reference's again. Where the port has gone wrong, it never meets them again. So the way back from a wrong result,
-through numbers that the port lacks, ends at the place.
+Both are computed operation by operation. A port written another way has other intermediate numbers, but later reaches
+the reference's numbers again. After a mistake it never does. Therefore a search backwards from a wrong result, through
+numbers that the port lacks, ends at the mistake.
 """
 
 import ast
@@ -23,18 +23,18 @@ from port_checker.finding.port import Port
 from port_checker.finding.questions import Question
 from port_checker.finding.tracing import Traced
 
-# Two numbers so near, relative to them, are the same; rounding in another order is far below it.
+# Two numbers this close, relative to them, count as equal; rounding in another order is far below it.
 NEAR = 1e-8
-# What is smaller is rounding itself, and zeros are everywhere.
+# Anything smaller is rounding itself, and zeros are everywhere.
 NOTHING = 1e-12
-# More places than these point nowhere.
+# More places than this do not help anybody.
 MOST = 3
 
 
 def lacking(
     port: Port, rung: str, group: str, asked: Sequence[Question], answers: Sequence[Figures]
 ) -> tuple[str, ...]:
-    """The places, in words; none where nothing is lacking, or too much to point to a place."""
+    """Describes the places; empty if nothing is lacking, or too much to point to a place."""
     pairs = zip(asked, answers, strict=True)
     wrong = [question for question, figures in pairs if group in wrong_in(rung, figures, question.expected)]
     if not wrong:
@@ -49,7 +49,7 @@ def lacking(
 
 
 def _computed(port: Port, rung: str, group: str, question: Question) -> np.ndarray:
-    """The sizes of all numbers that the port is given and computes, in rising order."""
+    """The absolute values of all numbers that the port receives or computes, in ascending order."""
     given, found = question.given, []
 
     def keep(values: Any) -> None:
@@ -72,7 +72,7 @@ def _computed(port: Port, rung: str, group: str, question: Question) -> np.ndarr
 
 
 def _has(known: np.ndarray, array: np.ndarray) -> bool:
-    """Whether each of these numbers is known, but for its sign; flags and whole numbers are."""
+    """Whether each of these numbers is known, up to its sign; flags and integers always count as known."""
     if array.dtype.kind != "f":
         return True
     sizes = np.abs(array).ravel()
@@ -83,7 +83,7 @@ def _has(known: np.ndarray, array: np.ndarray) -> bool:
 
 
 def _first(program: Program, values: Values, known: np.ndarray) -> list[Operation]:
-    """On the way back from the results the operations whose results are lacking and whose operands are not."""
+    """Searches backwards from the results for operations whose results are lacking although all operands are known."""
     lacked: Mapping[Any, bool] = {
         var: not _has(known, values[var]) for op in program.operations for var in op.writes if var in values
     }
@@ -99,7 +99,7 @@ def _first(program: Program, values: Values, known: np.ndarray) -> list[Operatio
 
 
 def _places(program: Program, operations: Sequence[Operation]) -> Iterator[str]:
-    """The expressions of operations, with the layers that they are within, and their places; one for each line."""
+    """Yields the expressions of operations with their enclosing layers and their places, one for each line."""
     lines: dict[tuple[int, str], list[Span]] = {}
     for operation in operations:
         span = operation.calls[0] if operation.calls else operation.span
@@ -111,7 +111,7 @@ def _places(program: Program, operations: Sequence[Operation]) -> Iterator[str]:
 
 
 def _layer(stack: Sequence[tuple], ours: str) -> str:
-    """The class of the library in which an operation stands, a layer's; empty where it stands in our own file."""
+    """The class of the library layer that contains an operation; empty if the operation is in our own file."""
     for file, first, *_ in stack:
         if file == ours:
             return ""
@@ -122,7 +122,7 @@ def _layer(stack: Sequence[tuple], ours: str) -> str:
 
 @cache
 def _class_at(file: str, line: int) -> str:
-    """The name of the class that a line of a file is part of."""
+    """The name of the class that contains a line of a file."""
     path = Path(file)
     tree = ast.parse(path.read_text(encoding="utf-8")) if path.is_file() else ast.Module([], [])
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]

@@ -1,4 +1,4 @@
-"""Changes of our twin made by machine, one of which may give somebody's numbers."""
+"""Mechanical changes to our twin, one of which may give somebody's numbers."""
 
 import re
 import time
@@ -16,13 +16,13 @@ from port_checker.finding.figures import Figures, wrong_in
 from port_checker.finding.port import OwnTwin
 from port_checker.finding.questions import Question
 
-# What is drawn is handed to a port at every rung but its own, and how weights start is no rung of the checker.
+# Draws are handed to a port at every rung except their own, and no rung of the checker tests initial weights.
 OUTSIDE = re.compile(r"draw_noise.*|create_train_state.*|train_.*|act|take_.*")
 NETWORKS = ("__call__", "setup")
 
 
 def candidates(pair: Pair, rung: str, group: str) -> Iterator[Mutant]:
-    """The mutants of the functions on which a group of a rung's figures may depend."""
+    """The mutants of the functions that a group of a rung's figures may depend on."""
     for mutant in mutants_of(pair.name):
         if is_concerned(mutant.function.rpartition(".")[2], pair, rung, group):
             yield mutant
@@ -43,16 +43,16 @@ def is_concerned(function: str, pair: Pair, rung: str, group: str) -> bool:
 def mechanical(
     name: str, rung: str, group: str, asked: Sequence[Question], answers: Sequence[Figures], seconds: float
 ) -> tuple[Change, ...]:
-    """The changes by machine that give all of a group's numbers."""
+    """The mechanical changes that give all of a group's numbers."""
     end, pair, source, found = time.monotonic() + seconds, PAIRS[name], source_of(name), []
     pairs = [(q, figures) for q, figures in zip(asked, answers, strict=True) if figures.get(group)]
-    # Those first that our twin does not give
+    # Numbers that our twin does not give come first.
     pairs.sort(key=lambda pair: group not in wrong_in(rung, pair[1], pair[0].expected))
     for mutant in candidates(pair, rung, group):
         if time.monotonic() > end:
             break
         with suppress(Exception):
-            # Many a mutant does not run at all.
+            # Many mutants do not run at all.
             twin = planted(f"a mutant of {name}", mutant.applied(source))
             if _gives(OwnTwin(twin.__name__, twin, pair), group, pairs):
                 found.append(_told(pair, mutant))

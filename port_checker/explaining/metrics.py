@@ -1,4 +1,4 @@
-"""Which change of our twin gives a wrong metric, or what it is instead."""
+"""Finds the change to our twin that gives a wrong metric, or another metric with the same numbers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +15,7 @@ METRICS = "metrics"
 
 
 def wrong_metrics(asked: Sequence[Question], answers: Sequence[Figures]) -> list[str]:
-    """The metrics that are not within the tolerance in some update."""
+    """The metrics that exceed the tolerance in some update."""
     found: dict[str, None] = {}
     for question, figures in zip(asked, answers, strict=True):
         errors = compare("log", figures, question.expected)[METRICS]
@@ -26,7 +26,7 @@ def wrong_metrics(asked: Sequence[Question], answers: Sequence[Figures]) -> list
 def told_metric(
     name: str, metric: str, asked: Sequence[Question], answers: Sequence[Figures], seconds: float
 ) -> tuple[tuple, tuple[str, ...]]:
-    """Changes of our twin that give a metric, and what its numbers show by themselves."""
+    """The changes to our twin that give a metric, and hints from its numbers alone."""
     logged = [(question, figures.get(METRICS) or {}) for question, figures in zip(asked, answers, strict=True)]
     pairs = [(q, values[metric]) for q, values in logged if metric in values and metric in q.expected[METRICS]]
     ours = np.array([value for _, value in pairs])

@@ -1,4 +1,4 @@
-"""Which mistake gives somebody's numbers: planted ones are tried first, then changes made by machine."""
+"""Names the mistake that gives somebody's numbers: planted mistakes are tried first, then mechanical changes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,13 +30,13 @@ RUNGS = tuple(TOLERANCES)
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is wrong with some of a rung's figures.
+    """A diagnosis for some of a rung's figures.
 
     Attributes:
-        groups: Which of them.
-        mistakes: Planted mistakes that give just these figures; more than one where nothing tells them apart.
-        changes: Other changes of our twin that do.
-        hints: What the figures themselves show, in words.
+        groups: The groups of figures that it explains.
+        mistakes: Planted mistakes that give just these figures; several if nothing distinguishes them.
+        changes: Other changes to our twin that give them.
+        hints: Hints from the figures themselves, in words.
     """
 
     groups: tuple[str, ...]
@@ -46,11 +46,11 @@ class Diagnosis:
 
 
 def candidates(name: str, rung: str) -> list[Mistake]:
-    """The mistakes that can be a port's whose rungs before this one hold.
+    """The mistakes that a port may have if its earlier rungs hold.
 
-    A mistake that is named for an earlier rung fails there (`test_mistakes` holds it to that), so it cannot be the
-    port's. Nor can a mistake be the port's that lies in what no port needs to have: the loop, the run. What is drawn is
-    handed to a port at every rung but its own.
+    A mistake that is named for an earlier rung fails there (`test_mistakes` checks this), so the port cannot have it.
+    Neither can the port have a mistake in code that it does not need, such as the training loop. Draws are handed to a
+    port at every rung except their own.
     """
     later = RUNGS[RUNGS.index(rung) :]
     return [m for m in mistakes_of(name) if m.rung in later and (m.rung == "draws") == (rung == "draws")]
@@ -58,26 +58,26 @@ def candidates(name: str, rung: str) -> list[Mistake]:
 
 @cache
 def planted(mistake: Mistake) -> Port:
-    """Our twin with the mistake in it, as a port."""
+    """Our twin with the mistake planted, as a port."""
     return OwnTwin(mistake.name, with_mistake(mistake), PAIRS[mistake.pair])
 
 
 def diagnose(
     port: Port, rung: str, asked: Sequence[Question], answers: Sequence[Figures], variants: tuple[str, ...]
 ) -> list[Diagnosis]:
-    """What is wrong with a rung that fails: for all of its figures at once, or else for each wrong group.
+    """Diagnoses a rung that fails: all its figures at once, or else each wrong group.
 
     Args:
         port: The file.
         rung: The first rung that fails.
         asked: All questions of the rung.
         answers: The file's figures for each.
-        variants: The settings under which the ladder is climbed.
+        variants: The variants of settings under which the ladder is climbed.
     """
     found = _diagnosed(port, rung, asked, answers, variants)
     if rung != "log":
         return found
-    # All metrics are one group; those that are wrong are named.
+    # All metrics are one group, so the wrong ones are named here.
     return [replace(one, groups=tuple(wrong_metrics(asked, answers))) for one in found]
 
 
@@ -105,7 +105,7 @@ def _diagnosed(
 def _probed(
     port: Port, rung: str, groups: Sequence[str], asked: Sequence[Question], answers: Sequence[Figures]
 ) -> dict[str, Told]:
-    """What the probes tell; a file may do what no probe expects, and that it is wrong is told without them."""
+    """Runs the probes; their failures are ignored, because a file may do what no probe expects and is wrong anyway."""
     try:
         return probe(port, rung, groups, asked, answers)
     except NotExplainedError as error:
@@ -114,14 +114,14 @@ def _probed(
         return dict.fromkeys(groups, Told())
 
 
-# Where weights may be others than the ladder's without further ado
+# The rungs at which other weights than the ladder's can be used without further changes
 FURTHER_ASKED = ("forward", "loss", "gradient")
 
 
 def _elsewhere_too(
     port: Port, given: Mapping[Mistake, tuple[bool, set[str]]], asked: Sequence[Question], wrong: Sequence[str]
 ) -> dict[Mistake, tuple[bool, set[str]]]:
-    """Those mistakes, and groups of each, that give the file's figures at other weights as well."""
+    """Keeps the mistakes, and the groups of each, that also give the file's figures at other weights."""
     found = dict(given)
     for question in (shaken(asked[0], strength) for strength in (0.3, 1.0)) if given else ():
         figures = figures_of(port, question)
@@ -135,7 +135,7 @@ def _elsewhere_too(
 
 
 def _alike(ours: Named | None, theirs: Named | None) -> bool:
-    """Whether two groups are the same, as far from the ladder's weights as rounding lets them be; what is none is."""
+    """Whether two groups are equal within the tolerance for other weights; missing or infinite ones count as equal."""
     mine, other = flat(ours), flat(theirs)
     if mine is None or other is None or not (np.isfinite(mine).all() and np.isfinite(other).all()):
         return True
@@ -143,7 +143,7 @@ def _alike(ours: Named | None, theirs: Named | None) -> bool:
 
 
 def _once(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
-    """Groups of which the same is told, together."""
+    """Merges groups with the same diagnosis."""
     groups: dict[tuple, tuple[str, ...]] = {}
     for one in diagnoses:
         key = one.mistakes, one.changes, one.hints
@@ -152,7 +152,7 @@ def _once(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
 
 
 def wrong_groups(rung: str, asked: Sequence[Question], answers: Sequence[Figures]) -> list[str]:
-    """The names of the groups that are not within the tolerance in some question."""
+    """The names of the groups that exceed the tolerance in some question."""
     found: dict[str, None] = {}
     for question, figures in zip(asked, answers, strict=True):
         found |= dict.fromkeys(wrong_in(rung, figures, question.expected))
@@ -162,7 +162,7 @@ def wrong_groups(rung: str, asked: Sequence[Question], answers: Sequence[Figures
 def reproduced(
     mistake: Mistake, asked: Sequence[Question], answers: Sequence[Figures], wrong: Sequence[str]
 ) -> tuple[bool, set[str]]:
-    """Whether our twin with the mistake gives these figures in every question, and which of the wrong groups it gives.
+    """Whether the twin with the mistake gives these figures in every question, and which of the wrong groups it gives.
 
     Groups that are not written yet are left out.
     """
@@ -181,7 +181,7 @@ def reproduced(
 
 
 def _told_apart(port: Port, rung: str, mistakes: Sequence[Mistake], variants: tuple[str, ...]) -> tuple[Mistake, ...]:
-    """Those that also give the file's figures at the rungs above; all, where that tells nothing."""
+    """Keeps the mistakes that also give the file's figures at higher rungs; all of them if that decides nothing."""
     for above in RUNGS[RUNGS.index(rung) + 1 :]:
         if len(mistakes) == 1:
             break
@@ -196,12 +196,12 @@ def _told_apart(port: Port, rung: str, mistakes: Sequence[Mistake], variants: tu
 
 
 def _faults(group: str, asked: Sequence[Question], answers: Sequence[Figures]) -> tuple[str, ...]:
-    """What is wrong with draws, in words."""
+    """Describes the faults found in draws."""
     found = [values for figures in answers if (values := figures[group])]
     return tuple(words for fault, words in FAULTS.items() if any(values[fault].any() for values in found))
 
 
 def change_of(mistake: Mistake) -> Change:
-    """What the mistake changes in our twin, and where, as `corl_jax/td3_bc.py:181`."""
+    """The change that the mistake makes in our twin, with its place, such as `corl_jax/td3_bc.py:181`."""
     path, edit = Path(str(PAIRS[mistake.pair].jax.__file__)).relative_to(ROOT), edit_of(mistake)
     return Change(mistake.name, f"{path.as_posix()}:{edit.line}", edit.old, edit.new)

@@ -1,6 +1,6 @@
 """The reference's numbers, operation by operation: each has a place in our twin's source, and can be changed alone.
 
-What follows from a changed operation is computed anew, the rest is not.
+Everything that depends on a changed operation is recomputed, and nothing else.
 """
 
 import ast
@@ -20,18 +20,18 @@ from parity_tests.engine.interpreter import rule_of
 from port_checker.explaining.frames import frames_of
 from shared.frameworks.twins import ROOT
 
-# They change no number's value.
+# Operations that change no number's value
 SHAPES = {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "copy", "slice", "split",
           "stop_gradient", "iota", "concatenate", "gather"}  # fmt: skip
 
-# Line and column of an expression's beginning and end
+# The line and column of an expression's start and end
 Span = tuple[int, int, int, int]
-# What an operation reads or writes
+# An operand or a result of an operation
 Atom = Any
 Values = dict[Atom, np.ndarray]
-# Looks an operand's number up
+# Returns an operand's number
 Read = Callable[[Atom], np.ndarray]
-# An operation's numbers in place of its own, from its operands'
+# Computes replacement results for an operation from its operands
 Instead = Callable[[Read], Sequence[np.ndarray]]
 
 
@@ -40,16 +40,16 @@ class Operation:
     """One operation of a traced function.
 
     Attributes:
-        name: What JAX calls it, or the function of `jax.numpy` that it stands for: `clip`.
-        key: What it is known by in another trace of the same source.
-        span: Its expression in the loss or in the update.
-        calls: The spans of its expression and of all calls on the way to it, from within.
-        inside: Whether it is one within a network.
-        function: The function of the twin in which its expression stands.
+        name: JAX's name for it, or the function of `jax.numpy` that it implements, such as `clip`.
+        key: Identifies it in another trace of the same source.
+        span: The place of its expression in the loss or in the update.
+        calls: The spans of its expression and of all enclosing calls, innermost first.
+        inside: Whether it is inside a network.
+        function: The twin's function that contains its expression.
         reads: Its operands.
         writes: Its results.
-        compute: From operands to results.
-        bind: The same of JAX's arrays.
+        compute: Computes the results from the operands.
+        bind: The same for JAX arrays.
     """
 
     name: str
@@ -65,15 +65,15 @@ class Operation:
 
 
 class Program:
-    """A function of our twin as operations.
+    """A function of our twin as a list of operations.
 
     Attributes:
-        operations: Those that its results need, in their order.
-        inputs: Its operands by name: `batch.rewards`, `noise.target`; a network's are `state.critic_1...`.
+        operations: The operations that its results depend on, in order.
+        inputs: Its inputs by name: `batch.rewards`, `noise.target`; a network's weights are `state.critic_1...`.
     """
 
     def __init__(self, twin: ModuleType, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
-        """Traces the function of what is given by name, trees of arrays."""
+        """Traces the function for inputs given by name, as trees of arrays."""
         self.source = Source.of(twin)
         names, arrays = _leaves(given)
         structure = jax.tree.structure(given)
@@ -84,7 +84,7 @@ class Program:
         self.inputs: dict[str, Atom] = dict(zip(names, closed.jaxpr.invars, strict=True))
         self.outputs: list[Atom] = list(closed.jaxpr.outvars)
         self.operations = self._needed([self._operation(eqn) for eqn in closed.jaxpr.eqns])
-        # The kinds of operations that an expression does; in a loop it does each of them several times.
+        # The kinds of operations in each expression; a loop runs each of them several times.
         self.kinds: dict[tuple, set[str]] = defaultdict(set)
         for op in self.operations:
             if op.name not in SHAPES:
@@ -125,11 +125,11 @@ class Program:
         return kept[::-1]
 
     def constants(self) -> Values:
-        """What the function closes over."""
+        """The values that the function closes over."""
         return dict(zip(self._jaxpr.constvars, self._constants, strict=True))
 
     def _before_products(self) -> set[int]:
-        """The operations from which a product of matrices follows."""
+        """The operations that some matrix product depends on."""
         wanted: set[Atom] = set()
         found = set()
         for number, operation in reversed(list(enumerate(self.operations))):
@@ -141,7 +141,7 @@ class Program:
         return found
 
     def values(self, given: Mapping[str, Any]) -> Values:
-        """All numbers of the function for what is given."""
+        """Computes all numbers of the function for these inputs."""
         _, arrays = _leaves(given)
         values = self.constants()
         for var, array in zip(self._jaxpr.invars, arrays, strict=True):
@@ -156,7 +156,7 @@ class Program:
         return values
 
     def results(self, values: Values, instead: Mapping[int, Instead], inputs: Values | None = None) -> np.ndarray:
-        """The function's results, flat, where the operations with these numbers give others, or inputs are others."""
+        """The flattened results, if operations (by their index) give other values or if some inputs are others."""
         changed: Values = dict(inputs or {})
         first = 0 if inputs else min(instead, default=len(self.operations))
 
@@ -180,7 +180,7 @@ class Program:
     # ---- in words
 
     def text(self, atom: Atom) -> str:
-        """The expression that stands for a number in our twin's source; empty where there is none."""
+        """The source expression that yields a number; empty if there is none."""
         if isinstance(atom, Literal):
             return f"{float(atom.val):g}"
         if atom in self.named:
@@ -199,7 +199,7 @@ def _bound(eqn: Any, *operands: Any) -> list[Any]:
 
 
 def _name(eqn: Any) -> str:
-    """The function that an equation calls, `clip` or `relu`, or its own operation."""
+    """The function that an equation calls, such as `clip` or `relu`, or else its own operation."""
     inner = eqn.params.get("call_jaxpr")
     if inner is not None and len(inner.eqns) == 1:
         return _name(inner.eqns[0])
@@ -217,11 +217,11 @@ def _span(frame: Any) -> Span:
 
 
 class Source:
-    """A twin's source: what stands at a place.
+    """A twin's source, to look up expressions by place.
 
     Attributes:
-        file: Where it stands.
-        name: What to call it.
+        file: The path of the file.
+        name: Its name in messages.
     """
 
     def __init__(self, file: str) -> None:
@@ -241,30 +241,30 @@ class Source:
     @staticmethod
     @cache
     def of(twin: ModuleType) -> "Source":
-        """That of a module."""
+        """The source of a module."""
         assert twin.__file__ is not None
         return Source(twin.__file__)
 
     def place(self, span: Span) -> str:
-        """As `corl_jax/td3_bc.py:181`."""
+        """Formats a place as `corl_jax/td3_bc.py:181`."""
         return f"{self.name}:{span[0]}"
 
     def node(self, span: Span) -> ast.expr | None:
-        """The expression that spans from here to there."""
+        """The expression with this exact span."""
         return self._nodes.get(span)
 
     def around(self, spans: Sequence[Span]) -> Span:
-        """The smallest expression that holds all these; the first of them where none does."""
+        """The smallest expression that contains all these spans; the first span if none does."""
         first, last = min(span[:2] for span in spans), max(span[2:] for span in spans)
         holding = [span for span in self._nodes if span[:2] <= first and span[2:] >= last]
         return max(holding, key=lambda span: (span[:2], [-end for end in span[2:]]), default=spans[0])
 
     def text(self, span: Span) -> str:
-        """The expression in one line; empty where there is none."""
+        """The expression on one line; empty if there is none."""
         node = self.node(span)
         return "" if node is None else ast.unparse(node)
 
     def statement(self, span: Span) -> str:
-        """The statement that gives the expression a name, or returns it; where there is none, the expression."""
+        """The statement that assigns or returns the expression; if there is none, the expression."""
         statement = self._statements.get(self.node(span))
         return self.text(span) if statement is None else ast.unparse(statement)

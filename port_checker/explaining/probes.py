@@ -1,6 +1,6 @@
-"""What can be told of numbers that no known mistake gives.
+"""Explains numbers that no known mistake gives.
 
-Our twin is changed in one place until it gives them; where no change does, what the numbers show by themselves is said.
+Our twin is changed in one place until it gives them. If no change does, hints come from the numbers themselves.
 """
 
 from collections.abc import Sequence
@@ -28,18 +28,18 @@ from port_checker.finding.questions import Question, questions
 
 # How long a search for changes may take, for each wrong group
 SECONDS = 7.0
-# And among changes by machine
+# How long the search among mechanical changes may take
 BY_MACHINE = 7.0
 # Larger errors do not come from single precision.
 ROUNDING = 1e-6
 
 
 class Told(NamedTuple):
-    """What is told of a group.
+    """An explanation of one group's numbers.
 
     Attributes:
-        changes: Changes of our twin that give its numbers; more than one where nothing tells them apart.
-        hints: What the numbers themselves show, in words.
+        changes: Changes to our twin that give the numbers; several if nothing distinguishes them.
+        hints: Hints from the numbers themselves, in words.
     """
 
     changes: tuple[Change, ...] = ()
@@ -49,7 +49,7 @@ class Told(NamedTuple):
 def probe(
     port: Port, rung: str, groups: Sequence[str], asked: Sequence[Question], answers: Sequence[Figures]
 ) -> dict[str, Told]:
-    """What can be told of each of a rung's wrong groups."""
+    """Explains each of a rung's wrong groups."""
     told: dict[str, Told] = {}
     if rung == "update":
         found = told_steps(asked, answers, port.pair.name)
@@ -106,7 +106,7 @@ def _values(port: Port, rung: str, group: str, asked: Sequence[Question], answer
 
 
 def _shown(port: Port, loss: str, asked: Sequence[Question], answers: Sequence[Figures]) -> tuple[str, ...]:
-    """What a loss depends on, and in which rows it is wrong."""
+    """Describes the inputs that a loss depends on, and the rows in which it is wrong."""
     pairs = zip(asked, answers, strict=True)
     wrong = [question for question, figures in pairs if loss in wrong_in("loss", figures, question.expected)]
     wrong = [question for question in wrong or asked if loss in question.expected]
@@ -132,7 +132,7 @@ def _gradient(port: Port, group: str, asked: Sequence[Question], answers: Sequen
 
 
 def _hidden(port: Port, loss: str, asked: Sequence[Question]) -> Told | None:
-    """What is wrong with the loss itself, where the ladder's numbers do not show it and other weights do."""
+    """Diagnoses the loss itself if it is wrong only at other weights than the ladder's."""
     variants = tuple(dict.fromkeys(question.where.split("'")[1] for question in asked))
     losses = questions(port.pair.name, "loss", variants, port.left)
     values = [answer(port, question) for question in losses]
@@ -146,7 +146,7 @@ def _hidden(port: Port, loss: str, asked: Sequence[Question]) -> Told | None:
 def _by_machine(
     port: Port, rung: str, groups: Sequence[str], asked: Sequence[Question], answers: Sequence[Figures]
 ) -> dict[str, Told]:
-    """Of an update that no rule explains, the changes by machine that give its first wrong part."""
+    """Finds mechanical changes that give the first wrong part of an update that no rule explains."""
     found = mechanical(port.pair.name, rung, groups[0], asked, answers, BY_MACHINE)
     return {group: Told(found if group == groups[0] else ()) for group in groups}
 

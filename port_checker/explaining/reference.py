@@ -1,4 +1,4 @@
-"""What our twin computes for a group of figures, operation by operation, and the cases that a change must explain."""
+"""Traces our twin's computation of a group of figures, and builds the cases that a change must explain."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,12 +21,12 @@ from shared.errors import InputError
 
 @cache
 def reference(name: str) -> OwnTwin:
-    """Our twin as a port."""
+    """Our twin, wrapped as a port."""
     return OwnTwin(name, PAIRS[name].jax, PAIRS[name])
 
 
 def inputs_of(given: Given) -> dict[str, Any]:
-    """What is given by name and can be changed: trees of arrays."""
+    """The inputs that can be changed: trees of arrays, by name."""
     return {name: value for name, value in given.inputs[0].items() if _is_tree(value)}
 
 
@@ -36,7 +36,7 @@ def _is_tree(value: Any) -> bool:
 
 
 def arguments_of(name: str, rung: str, group: str, given: Given) -> dict[str, Any]:
-    """What the program of a group of figures is given."""
+    """The arguments of the program for a group of figures."""
     own = reference(name)
     state = own.state(given.config, given.sizes, given.start)
     parts = {"parts": own.differentiated(group, state)} if rung == "loss" else {}
@@ -44,7 +44,7 @@ def arguments_of(name: str, rung: str, group: str, given: Given) -> dict[str, An
 
 
 def program_of(name: str, rung: str, group: str, given: Given) -> Program:
-    """Our twin's computation of a group: a loss, an output, or a metric."""
+    """Our twin's computation of a group, which is a loss, an output or a metric."""
     fixed = tuple(sorted((key, value) for key, value in given.inputs[0].items() if not _is_tree(value)
                          and key != "config" and not isinstance(value, tuple)))  # fmt: skip
     shapes = str(jax.tree.map(np.shape, inputs_of(given)))
@@ -59,7 +59,7 @@ _programs: dict[Any, Program] = {}
 
 
 def forget_references() -> None:
-    """Drops what was traced of our twins."""
+    """Drops the cached traces of our twins."""
     _programs.clear()
     reference.cache_clear()
 
@@ -81,12 +81,12 @@ def _function(name: str, rung: str, group: str, given: Given) -> Callable[..., A
 
 
 def kind_of(question: Question) -> str:
-    """The settings, and the actions' bound, that a question is asked under."""
+    """Identifies the settings and the action bound of a question."""
     return f"{question.where.partition(',')[0]} {question.given.sizes[2]:g}"
 
 
 def settings_of(asked: Sequence[Question]) -> dict[str, dict[str, float]]:
-    """The settings that are numbers by kind of question."""
+    """The numeric settings, by kind of question."""
     found = {}
     for question in asked:
         values = {**vars(question.given.config), "max_action": question.given.sizes[2]}
@@ -95,7 +95,7 @@ def settings_of(asked: Sequence[Question]) -> dict[str, dict[str, float]]:
 
 
 def case_of(name: str, rung: str, group: str, question: Question, target: np.ndarray, tolerance: float = SAME) -> Case:
-    """Numbers of a group as a case."""
+    """Makes a case from the numbers of a group."""
     program = program_of(name, rung, group, question.given)
     values = program.values(arguments_of(name, rung, group, question.given))
     return Case(kind_of(question), program, values, np.ravel(np.asarray(target, np.float64)), tolerance)
@@ -112,7 +112,7 @@ def changed(question: Question, inputs: Mapping[str, Any] | None = None, start: 
 
 
 def with_row(question: Question, row: int) -> Question:
-    """The question with a batch of one row, as often as it had rows."""
+    """The question with a batch in which one row replaces all others."""
     rows = rows_of(question)
 
     def repeated(leaf: Any) -> Any:
@@ -131,7 +131,7 @@ def rows_of(question: Question) -> int:
 
 
 def shaken(question: Question, strength: float) -> Question:
-    """The question at other weights and inputs, at which values take both signs and bounds are reached."""
+    """The question at other weights and inputs, where values take both signs and reach their bounds."""
     rng = np.random.default_rng(0)
 
     def shake(value: Any) -> np.ndarray:
@@ -142,7 +142,7 @@ def shaken(question: Question, strength: float) -> Question:
 
     def scatter(value: Any) -> Any:
         value = np.asarray(value)
-        # Flags, masks and what lies within bounds stay what they are.
+        # Flags, masks and values within bounds stay unchanged.
         if value.dtype.kind != "f" or value.ndim < 2 or np.abs(value).max() <= 1.0:
             return jax.numpy.asarray(value)
         return jax.numpy.asarray(value + 3.0 * strength * value.std() * rng.normal(size=value.shape))
@@ -156,7 +156,7 @@ def shaken(question: Question, strength: float) -> Question:
 
 
 def figures_of(port: Port, question: Question) -> Figures | None:
-    """A port's figures; None where it gives none."""
+    """A port's figures; None if it gives none."""
     try:
         return answer(port, question)
     except (InputError, NotWrittenError):
@@ -164,26 +164,26 @@ def figures_of(port: Port, question: Question) -> Figures | None:
 
 
 def group_of(port: Port, question: Question, group: str) -> np.ndarray | None:
-    """A port's numbers of one group, flat."""
+    """A port's numbers for one group, flattened."""
     return flat((figures_of(port, only(question, group)) or {}).get(group))
 
 
 def only(question: Question, group: str) -> Question:
-    """The question about one group alone, where a port may be asked for one."""
+    """The question restricted to one group, if the rung allows that."""
     if question.rung == "forward":
         return question
     return replace(question, expected={name: value for name, value in question.expected.items() if name == group})
 
 
 def flat(values: Mapping[str, np.ndarray] | None) -> np.ndarray | None:
-    """A group's numbers in the order of their names; None where there are none."""
+    """A group's numbers in the order of their names; None if there are none."""
     if not values:
         return None
     return np.concatenate([np.ravel(np.asarray(values[name], np.float64)) for name in sorted(values)])
 
 
 def cases(port: Port, group: str, asked: Sequence[Question], answers: Sequence[Figures]) -> list[Case]:
-    """A group's numbers in all questions and on further data, the wrongest first of the ladder's own."""
+    """A group's numbers in all questions and on further data, worst first among the ladder's own."""
     name, rung = port.pair.name, asked[0].rung
     found: list[Case] = []
     kinds: dict[str, Question] = {}
@@ -193,10 +193,10 @@ def cases(port: Port, group: str, asked: Sequence[Question], answers: Sequence[F
             found.append(case_of(name, rung, group, question, target))
             if found[-1].off > RIGHT:
                 kinds.setdefault(found[-1].kind, question)
-    # Two settings are enough to tell a rule from a number.
+    # Two settings are enough to distinguish a rule from a number.
     further = [other for question in [*kinds.values(), *asked][:2] for other in _further(question)]
     targets = [(question, group_of(port, question, group)) for question in further]
-    # Far from the ladder's numbers a cap that is forgotten gives infinities.
+    # Far from the ladder's numbers, a forgotten cap gives infinities.
     far = [
         case_of(name, rung, group, question, target, FAR)
         for question, target in targets
@@ -206,7 +206,7 @@ def cases(port: Port, group: str, asked: Sequence[Question], answers: Sequence[F
 
 
 def wrongest_first(cases: Sequence[Case]) -> list[Case]:
-    """Cases that our twin does not give before those that it gives; all that are far off keep their order."""
+    """Sorts cases by our twin's error, largest first; cases that are far off keep their order."""
     return sorted(cases, key=lambda case: -min(1e-6, case.off))
 
 

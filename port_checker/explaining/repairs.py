@@ -1,6 +1,7 @@
-"""Which small change of a JAX file makes a check pass that fails: the other way round than for somebody's port.
+"""Finds a small change to a JAX file that makes a failing check pass: the reverse of explaining somebody's port.
 
-There our twin is changed until it gives the port's numbers. Here the file itself is changed until it gives PyTorch's.
+For a port, our twin is changed until it gives the port's numbers. Here the file itself is changed until it gives
+PyTorch's.
 """
 
 import ast
@@ -17,31 +18,31 @@ from parity_tests.pair import Pair
 from port_checker.explaining.changes import Change
 from port_checker.explaining.mechanical import is_concerned
 
-# What may lack a sign or a stop_gradient, and states that are taken for each other
+# Nodes that may lack a sign or a stop_gradient, and states that are mistaken for each other
 TERMS = (ast.Call, ast.Name, ast.Attribute)
 STATES = {"self": "state", "state": "self"}
-# How many changes that do are told
+# The largest number of successful changes to report
 MOST = 3
 
 
 def repairs(pair: Pair, rung: str, wrong: str, passes: Callable[[ModuleType], bool], seconds: float) -> list[Change]:
-    """The changes after which a check passes, of those that can be tried in time.
+    """Finds changes after which a check passes, as far as time allows.
 
     Args:
-        pair: Whose JAX file is changed.
+        pair: The pair whose JAX file is changed.
         rung: The check.
         wrong: The first of its numbers that is wrong, such as `critic_loss by critic_1`.
         passes: Whether a changed file passes.
-        seconds: After how long to give up, in the processor's time.
+        seconds: The limit in processor time.
     """
     end, path = time.process_time() + seconds, Path(str(pair.jax.__file__))
     source, found = path.read_text(encoding="utf-8"), dict[Change, None]()
-    # In other text, places in the syntax tree are no places in the text.
+    # With non-ASCII text, offsets in the syntax tree differ from offsets in the text.
     for mutant in candidates(source, pair, rung, wrong) if source.isascii() else ():
         if time.process_time() > end or len(found) == MOST:
             break
         with suppress(Exception):
-            # Many a change does not run at all.
+            # Many changes do not run at all.
             if passes(planted(f"{path.name} with a change", mutant.applied(source))):
                 found[_told(mutant, source, path.name)] = None
     return list(found)
@@ -58,7 +59,7 @@ def _told(mutant: Mutant, source: str, file: str) -> Change:
 def candidates(source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
     """Changes in the functions that a check depends on, beginning with the wrong loss or with `update`.
 
-    Of each function those that undo common mistakes come first.
+    For each function, changes that undo common mistakes come first.
     """
     own = "update" if rung in ("update", "log") else wrong.partition(" by ")[0]
     parsed = Source(source)
@@ -77,13 +78,13 @@ def candidates(source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
 
 
 def _undoing(source: Source, rung: str) -> Iterator[Mutant]:
-    """A sign that is missing, a gradient stopped that flows, and the state before a step for the one after it."""
+    """Yields changes that add a missing sign or stop_gradient, or swap the states before and after a step."""
     new = {"loss": "(-{})", "gradient": "jax.lax.stop_gradient({})"}.get(rung)
     for owner in [node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef)]:
         body = [statement for statement in owner.body if not isinstance(statement, ast.Assert)]
         nodes = [node for statement in body for node in ast.walk(statement)]
         names = {node.id for node in nodes if isinstance(node, ast.Name)}
-        # A function that is called and an object whose field is meant are no terms by themselves.
+        # A called function, or an object whose attribute is read, is no term by itself.
         inner = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
         inner |= {
             id(node.value) for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)

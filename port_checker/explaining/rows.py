@@ -1,4 +1,4 @@
-"""In which rows of a batch a loss is wrong, and which decision of our twin parts them from the others."""
+"""Finds the rows of a batch in which a loss is wrong, and the decision in our twin that separates them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,12 +20,12 @@ from port_checker.explaining.reference import (
 from port_checker.finding.port import Port
 from port_checker.finding.questions import Question
 
-# That many rows at least must lie on each side of a decision.
+# Each side of a decision must have at least this many rows.
 FEW = 3
 
 
 def rows_told(port: Port, loss: str, wrong: Sequence[Question]) -> tuple[str, ...]:
-    """In which rows a loss is wrong, in a sentence, if all questions that it gets wrong agree."""
+    """Describes in one sentence the rows in which a loss is wrong, if all questions that it gets wrong agree."""
     found: list[list[str]] = []
     for question in wrong[:2]:
         where = wrong_rows(port, loss, question)
@@ -42,7 +42,7 @@ def rows_told(port: Port, loss: str, wrong: Sequence[Question]) -> tuple[str, ..
 
 
 def wrong_rows(port: Port, loss: str, question: Question) -> np.ndarray | None:
-    """For each row whether a batch of it alone goes wrong, (B,)."""
+    """For each row, whether a batch of this row alone goes wrong, (B,)."""
     wrong = []
     for row in range(rows_of(question)):
         alone = with_row(question, row)
@@ -54,7 +54,7 @@ def wrong_rows(port: Port, loss: str, question: Question) -> np.ndarray | None:
 
 
 def decisions(name: str, loss: str, question: Question) -> Iterator[tuple[str, np.ndarray]]:
-    """What parts the rows in our twin: a sentence, and the rows of which it is true."""
+    """Yields the ways in which our twin separates rows: a sentence, and the rows for which it is true."""
     rows = rows_of(question)
     for column, value in inputs_of(question.given)["batch"]._asdict().items():
         numbers = np.asarray(value)
@@ -77,7 +77,7 @@ def decisions(name: str, loss: str, question: Question) -> Iterator[tuple[str, n
 
 
 def _side(operation: Operation, values: Values) -> np.ndarray | None:
-    """Which side each number takes, where an operation decides."""
+    """If an operation decides between two sides, which side each number takes."""
 
     def read(atom: Atom) -> np.ndarray:
         return np.asarray(atom.val) if isinstance(atom, Literal) else np.asarray(values[atom])

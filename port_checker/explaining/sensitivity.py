@@ -1,4 +1,4 @@
-"""What a loss depends on: each input is changed by itself, and both losses are looked at."""
+"""Finds the inputs that a loss depends on by changing each input separately in the port and in the reference."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,12 +11,12 @@ from port_checker.explaining.reference import changed, group_of, inputs_of, refe
 from port_checker.finding.port import Port
 from port_checker.finding.questions import Question
 
-# A number that changes by less does not depend on what was changed; one that changes by more does.
+# A smaller relative change means no dependence, a larger one means dependence.
 UNMOVED, MOVED = 1e-13, 1e-6
 
 
 def dependences(port: Port, loss: str, question: Question) -> tuple[str, ...]:
-    """What one of the losses depends on and the other does not, in sentences, wherever they are looked at."""
+    """Describes inputs that only one of the two losses depends on, at all places tried."""
     told: dict[str, int] = {}
     places = [question, shaken(question, 0.3)]
     for place in places:
@@ -34,7 +34,7 @@ def dependences(port: Port, loss: str, question: Question) -> tuple[str, ...]:
 
 
 def _moves(before: np.ndarray | None, after: np.ndarray | None) -> bool | None:
-    """Whether a number changed; None where that cannot be told."""
+    """Whether a number changed; None if that is unclear."""
     if before is None or after is None or not (np.isfinite(before).all() and np.isfinite(after).all()):
         return None
     change = np.abs(after - before).max() / (np.abs(before).max() or 1.0)
@@ -42,7 +42,7 @@ def _moves(before: np.ndarray | None, after: np.ndarray | None) -> bool | None:
 
 
 def variations(question: Question) -> Iterator[tuple[str, Question]]:
-    """The question with one input changed, by the input's name."""
+    """Yields the question with one input changed, with the input's name."""
     for name, value in inputs_of(question.given).items():
         if name in ("batch", "noise"):
             for field in value._fields:
@@ -58,7 +58,7 @@ def variations(question: Question) -> Iterator[tuple[str, Question]]:
 
 
 def _other(value: Any) -> Any:
-    """Other numbers of the same kind: other rows', and flags turned over."""
+    """Other numbers of the same kind: those of other rows, or inverted flags."""
     value = np.asarray(value)
     reverse = np.flip(value, 0) if value.ndim else value
     if set(np.unique(value)) <= {0, 1}:

@@ -1,4 +1,4 @@
-"""Whether a loss's terms are weighed otherwise, or one of its numbers is added to it."""
+"""Detects terms of a loss with other weights, and numbers added to it or multiplied with it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from port_checker.explaining.operations import Program, Values
 
 
 def terms_told(cases: Sequence[Case], settings: Settings) -> tuple[str, ...]:
-    """How the terms of a number are weighed, in a sentence, if other weights give all cases."""
+    """Describes the weights of a number's terms, if other weights give all cases."""
     weights: dict[str, np.ndarray] = {}
     names = [said for said, _ in _terms(cases[0].program, cases[0].values)]
     if not 1 < len(names) < 6 or len(set(names)) < len(names):
@@ -22,7 +22,7 @@ def terms_told(cases: Sequence[Case], settings: Settings) -> tuple[str, ...]:
         values = [dict(_terms(case.program, case.values)) for case in alike]
         if any(found.keys() != set(names) for found in values):
             return ()
-        # Large batches of terms would drown the small ones.
+        # Cases with large terms would dominate the fit.
         rows = np.array([[found[said] for said in names] for found in values])
         targets = np.array([case.target[0] for case in alike])
         scale = np.abs(rows).max(axis=1)
@@ -50,7 +50,7 @@ def _weighed(names: Sequence[str], weights: Mapping[str, np.ndarray], settings: 
 
 
 def _terms(program: Program, values: Values) -> Iterator[tuple[str, float]]:
-    """What a number is the sum of, down to products, each with its sign."""
+    """Yields the terms that a number is the sum of, down to products, each with its sign."""
 
     def read(atom: object) -> np.ndarray:
         return np.asarray(atom.val) if isinstance(atom, Literal) else np.asarray(values[atom])
@@ -75,7 +75,7 @@ def _terms(program: Program, values: Values) -> Iterator[tuple[str, float]]:
 
 
 def added(cases: Sequence[Case]) -> tuple[str, ...]:
-    """A number of our twin's of which a multiple is added to somebody's, or by which it is multiplied."""
+    """Finds one of our twin's numbers that the port adds a multiple of, or multiplies or divides by."""
     ours = np.array([case.unchanged()[0] for case in cases])
     targets = np.array([case.target[0] for case in cases])
     found = []

@@ -1,4 +1,4 @@
-"""What a port answers."""
+"""Answers questions with a port."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -16,11 +16,11 @@ from shared.frameworks.exchange import Named
 
 
 def answer(port: Port, question: Question) -> Figures:
-    """The port's figures; a group is None where its function is not written yet.
+    """Computes the port's figures; a group is None if its function is not written yet.
 
     Raises:
         InputError: The file does not do what its contract says.
-        NotWrittenError: Without the missing function there is nothing to tell.
+        NotWrittenError: Nothing can be computed without the missing function.
     """
     return ANSWERS[question.rung](port, question)
 
@@ -40,7 +40,7 @@ def _answer_weights(port: Port, question: Question) -> Figures:
 def _answer_forward(port: Port, question: Question) -> Figures:
     found = port.outputs(_started(port, question.given), question.given.inputs[0])
     shapes = {name: np.shape(value[""]) for name, value in question.expected.items()}
-    # A file whose critics have means alone may do without the axis of quantiles.
+    # A file whose critics give only means may omit the axis of quantiles.
     found = {
         name: value[..., None] if shapes.get(name) == (*np.shape(value), 1) else value for name, value in found.items()
     }
@@ -80,7 +80,7 @@ def _answer_gradient(port: Port, question: Question) -> Figures:
     return found
 
 
-# Kept for the rung that asks for the metrics of the same updates, three for each of a pair's settings and datasets
+# Cached because the log rung needs the metrics of the same updates: three for each of a pair's settings and datasets
 @lru_cache(maxsize=15)
 def _updated(port: Port, given: Given) -> tuple[Parts, Mapping[str, Any]]:
     """The port's weights and moments after an update, and its metrics."""
@@ -93,7 +93,7 @@ def _answer_update(port: Port, question: Question) -> Figures:
 
 
 def _answer_log(port: Port, question: Question) -> Figures:
-    """Metrics under the reference's names; a file may log others, or none."""
+    """The metrics under the reference's names; a file may log others, or none."""
     _, metrics = _updated(port, question.given)
     expected = question.expected["metrics"]
     return {"metrics": {name: np.asarray(value) for name, value in metrics.items() if name in expected}}
@@ -106,10 +106,10 @@ def _answer_trajectory(port: Port, question: Question) -> Figures:
 
 def _answer_draws(port: Port, question: Question) -> Figures:
     inputs = question.given.inputs
-    # Rows of the environment, or of a model, are numbered on from the dataset's.
+    # Rows of the environment, or of a model, are numbered after the dataset's rows.
     rows = max(given["dataset_size"] + (given.get("online_size") or 0) for given in inputs) + port.pair.further_rows
     found = faults([port.draws(given) for given in inputs], question.drawn, rows)
-    # A key that is used twice shows in other figures, too, but where rows and noise share it.
+    # A key that is used twice shows up in other figures too, except if indices and noise share it.
     seen = any(value.any() for values in found.values() for value in values.values())
     if not seen and reuses_key(lambda: port.draws(inputs[0])):
         found["indices"] = {**found["indices"], "reuse": np.ones(())}

@@ -1,4 +1,4 @@
-"""A state's fields, whatever holds them: a dataclass, a named tuple or a dict, with or without flax's TrainState."""
+"""Accesses a state's fields, in a dataclass, a named tuple or a dict, with or without flax's TrainState."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
@@ -14,10 +14,10 @@ from shared.frameworks.part_names import spelling_of
 
 
 def field(state: Any, name: str) -> Any:
-    """A field of a state: a dataclass, a named tuple or a dict.
+    """Returns a field of a state, which may be a dataclass, a named tuple or a dict.
 
     Raises:
-        InputError: It has none of this name.
+        InputError: The state has no field of this name.
     """
     found = state.get(name) if isinstance(state, Mapping) else getattr(state, name, None)
     if found is None:
@@ -26,7 +26,7 @@ def field(state: Any, name: str) -> Any:
 
 
 def called(state: Any, part: str, parts: Collection[str]) -> str:
-    """The name of a state's field for a part of the reference, in whichever spelling the port uses."""
+    """The name of the state's field for one of the reference's parts, in the port's spelling."""
     return spelling_of(part, state if isinstance(state, Mapping) else dir(state), parts)
 
 
@@ -40,12 +40,12 @@ def replaced(state: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def is_train_state(part: Any) -> bool:
-    """Whether a part carries its optimiser along, as flax's TrainState does."""
+    """Whether a part contains its optimiser's state, as flax's TrainState does."""
     return hasattr(part, "opt_state")
 
 
 def weights_of(part: Any) -> Any:
-    """A part's tree of weights: the `params` of what has such, else the part itself."""
+    """A part's tree of weights: its `params` if it has any, otherwise the part itself."""
     return getattr(part, "params", part)
 
 
@@ -55,17 +55,17 @@ def with_weights(part: Any, weights: Any) -> Any:
 
 
 def argument(part: Any) -> Any:
-    """A part as the file's functions take it: a TrainState's weights, anything else as it stands in the state."""
+    """A part as the file's functions take it: a TrainState's weights, or else the state's field unchanged."""
     return part.params if is_train_state(part) else part
 
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """Where an optimiser's state stands.
+    """The location of an optimiser's state.
 
     Attributes:
-        field: The state's field that holds it, or the part whose TrainState does.
-        of: The parts that it moves, in the order of its trees.
+        field: The state's field that contains it, directly or in a part's TrainState.
+        of: The parts that it updates, in the order of its trees.
     """
 
     field: str
@@ -82,7 +82,7 @@ class Optimizer:
         return replaced(state, {self.field: found.replace(opt_state=opt_state) if is_train_state(found) else opt_state})
 
     def moments(self, state: Any) -> tuple[Any, Any, Any]:
-        """Adam's first and second moments, and its number of steps; of gradient descent the momentum alone.
+        """Adam's first and second moments and number of steps; for gradient descent, the momentum alone.
 
         Raises:
             InputError: There are none, or more than one of each.
@@ -98,10 +98,10 @@ class Optimizer:
         return m, v, steps
 
     def with_momentum(self, state: Any, momentum: Any) -> Any:
-        """The state with another momentum, of whatever structure.
+        """The state with another momentum, of any structure.
 
         Raises:
-            InputError: The optimiser does not hold as many numbers of such shapes.
+            InputError: The momentum does not have the same number of arrays with the same shapes.
         """
         like = tree_get(self.get(state), "trace", filtering=_in_trace)
         if [np.shape(x) for x in jax.tree.leaves(momentum)] != [np.shape(x) for x in jax.tree.leaves(like)]:
@@ -110,18 +110,18 @@ class Optimizer:
         return self.put(state, tree_set(self.get(state), _in_trace, trace=momentum))
 
     def with_moments(self, state: Any, m: Any, v: Any, steps: np.ndarray) -> Any:
-        """The state with other moments, of whatever structure, after so many steps.
+        """The state with other moments, of any structure, and this number of steps.
 
         Raises:
-            InputError: The optimiser does not hold as many moments of such shapes.
+            InputError: The moments do not have the same number of arrays with the same shapes.
         """
         like, _, _ = self.moments(state)
         if [np.shape(x) for x in jax.tree.leaves(m)] != [np.shape(x) for x in jax.tree.leaves(like)]:
             raise InputError(f"{self.field} must hold moments for the weights of {', '.join(self.of)}")
         m, v = (jax.tree.unflatten(jax.tree.structure(like), jax.tree.leaves(tree)) for tree in (m, v))
         filled = tree_set(self.get(state), _in_adam, mu=m, nu=v)
-        # In double precision 64 bits wide. Optax's own counts are int32, and JAX divides those in single precision, so
-        # that a right schedule's rate would be 1e-8 off.
+        # In double precision the count is 64 bits wide. Optax's own counts are int32, and JAX divides those in single
+        # precision, so that a correct schedule's rate would be 1e-8 off.
         count = jnp.asarray(steps, int)
         # A schedule in the same chain counts the same steps, and so does flax's TrainState.
         state = self.put(state, tree_set(filled, _in_tuple, count=count))

@@ -1,24 +1,24 @@
-"""Figures: what a rung yields, and when two of them are the same."""
+"""Figures: the results of a rung, and the test for whether two of them are equal."""
 
 from collections.abc import Mapping
 
 from parity_tests.errors import errors
 from shared.frameworks.exchange import Named
 
-# What a rung yields: numbers by name, in groups that are right or wrong together
+# The reference's results: numbers by name, in groups that are right or wrong together
 Expected = Mapping[str, Named]
-# What a port answers; None: not written yet
+# A port's results; None if not written yet
 Figures = Mapping[str, Named | None]
 
-# The tolerances of the ladder's own rungs are for twins written line by line alike. A right port may write the same
-# number another way (log(1 - tanh^2) for a stable form, a mean of means), which costs digits. Every planted mistake is
-# off by a hundred times as much: tests/port_checker/test_naming.py holds them to that.
+# The ladder's own tolerances are for twins with the same operations, line by line. A correct port may write the same
+# number another way (log(1 - tanh^2) for a stable form, a mean of means), which costs digits. Every planted mistake
+# exceeds its tolerance a hundredfold, as tests/port_checker/test_naming.py checks.
 TOLERANCES = {
     "weights": 0.0,
     "forward": 1e-10,
     "loss": 1e-9,
     "gradient": 1e-8,
-    # Faults, 0 or 1 at least (parity_tests/ladder/draws.py); by how much samples are off is known to some hundredths.
+    # Faults are 0, or at least 1 (parity_tests/ladder/draws.py); deviations of samples are known to a few hundredths.
     "draws": 0.05,
     "update": 1e-8,
     "log": 1e-8,
@@ -27,7 +27,7 @@ TOLERANCES = {
 
 
 def compare(rung: str, ours: Figures, theirs: Expected) -> dict[str, dict[str, float]]:
-    """The error of each number of each group that is written, relative to its tensor, or a gradient's network."""
+    """The error of each number that is written, by group, relative to its tensor or, for gradients, to its network."""
     found = {}
     for group, reference in theirs.items():
         values = ours.get(group, {})
@@ -40,6 +40,6 @@ def compare(rung: str, ours: Figures, theirs: Expected) -> dict[str, dict[str, f
 
 
 def wrong_in(rung: str, ours: Figures, theirs: Expected) -> list[str]:
-    """The groups whose figures are not the same within the rung's tolerance."""
+    """The groups whose figures differ by more than the rung's tolerance."""
     compared = compare(rung, ours, theirs).items()
     return [group for group, values in compared if not all(value <= TOLERANCES[rung] for value in values.values())]

@@ -1,7 +1,7 @@
-"""Where PyTorch's tensors stand in a tree of somebody else's making.
+"""Maps PyTorch's tensors to a tree of somebody else's making.
 
-A layout is found once, from a tree that holds consecutive numbers in place of weights. After that weights, gradients
-and moments go either way, whatever the leaves are called.
+A layout is found once, from a tree that contains consecutive numbers in place of weights. It then converts weights,
+gradients and moments in both directions, whatever the names of the leaves.
 """
 
 import math
@@ -27,15 +27,15 @@ class Layout:
     """How one part's tensors are laid out in a tree.
 
     Attributes:
-        shapes: PyTorch's tensors: their names and shapes, in their order.
-        places: A tree like the part's weights; where each of its numbers stands among all of PyTorch's.
+        shapes: The names and shapes of PyTorch's tensors, in their order.
+        places: A tree like the part's weights, with the index of each number among all of PyTorch's.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     places: Any
 
     def to_tree(self, named: Named) -> Any:
-        """PyTorch's tensors as the tree, in double precision."""
+        """Arranges PyTorch's tensors as the tree, in double precision."""
         numbers = np.concatenate([np.ravel(np.asarray(named[name], np.float64)) for name in self.shapes])
         return jax.tree.map(lambda places: jnp.asarray(numbers[places]), self.places)
 
@@ -45,10 +45,10 @@ class Layout:
         return len(jax.tree.leaves(self.places))
 
     def to_torch(self, tree: Any, what: str) -> Named:
-        """The tree's leaves, or those of any tree in their order, as PyTorch's tensors.
+        """Converts the leaves of this tree, or of any tree with the same order, to PyTorch's tensors.
 
         Raises:
-            InputError: They have other shapes; `what` says whose.
+            InputError: The leaves have other shapes; `what` names the tree.
         """
         places, leaves = jax.tree.leaves(self.places), jax.tree.leaves(tree)
         expected, found = list(map(np.shape, places)), list(map(np.shape, leaves))
@@ -69,17 +69,17 @@ def _split(numbers: np.ndarray, shapes: Mapping[str, tuple[int, ...]]) -> Named:
 def find_layout(
     part: str, reference: Named, weights: Any, from_torch: FromTorch | None, channels_last: bool = False
 ) -> Layout:
-    """The layout of a part: by the file's own `from_torch`, else by PyTorch's names, else by order and shape.
+    """Finds a part's layout by the file's own `from_torch`, else by PyTorch's names, else by order and shape.
 
     Args:
         part: The part's name.
         reference: PyTorch's tensors.
         weights: The file's fresh weights of that part, a tree of arrays.
         from_torch: The file's function from the part's name and tensors to its weights, if it has one.
-        channels_last: Without `from_torch`: images are flattened (H, W, C) before the layer behind convolutions.
+        channels_last: Without `from_torch`, whether images are flattened (H, W, C) for the layer after convolutions.
 
     Raises:
-        InputError: Tree and tensors do not hold the same numbers, or what belongs together cannot be told.
+        InputError: Tree and tensors do not contain the same numbers, or cannot be matched.
     """
     shapes = {name: np.shape(value) for name, value in reference.items()}
     counted = _split(np.arange(sum(map(math.prod, shapes.values()))), shapes)
@@ -95,18 +95,18 @@ def find_layout(
 
 
 def flattens(reference: Named) -> bool:
-    """Whether a part's tensors are of a network that flattens images."""
+    """Whether a part's tensors belong to a network that flattens images."""
     return bool(_behind_convolutions(reference))
 
 
 def _behind_convolutions(tensors: Named) -> dict[str, int]:
-    """The weights (out, in) of layers whose inputs are flattened images, and how many channels those have."""
+    """The weights (out, in) of layers whose inputs are flattened images, by name, with the images' channel counts."""
     found, channels = {}, 0
     for name, value in tensors.items():
         if np.ndim(value) == 4:
             channels = np.shape(value)[0]
         elif np.ndim(value) == 2 and channels:
-            # As many inputs as channels: an image of one pixel, or the mean of its pixels
+            # If inputs equal channels, the image has one pixel, or its pixels were averaged.
             if np.shape(value)[1] > channels and np.shape(value)[1] % channels == 0:
                 found[name] = channels
             channels = 0
@@ -114,7 +114,7 @@ def _behind_convolutions(tensors: Named) -> dict[str, int]:
 
 
 def _channels_last(tensors: Named) -> Named:
-    """Those weights with their inputs in another order: (H, W, C), where PyTorch has (C, H, W)."""
+    """Reorders the inputs of these weights from PyTorch's (C, H, W) to (H, W, C)."""
     return {
         name: tensors[name].reshape(len(tensors[name]), channels, -1).swapaxes(1, 2).reshape(len(tensors[name]), -1)
         for name, channels in _behind_convolutions(tensors).items()
@@ -122,7 +122,7 @@ def _channels_last(tensors: Named) -> Named:
 
 
 def _check(part: str, shapes: Mapping[str, tuple[int, ...]], weights: Any, tree: Any) -> None:
-    """Every number once, in a tree like the file's."""
+    """Checks that a tree is like the file's and contains every number once."""
     ours, theirs = leaf_shapes(weights), leaf_shapes(tree)
     if ours != theirs:
         wrong = next((a, b) for a, b in zip([*ours, None], [*theirs, None], strict=False) if a != b)
@@ -143,7 +143,7 @@ def _show(leaf: Leaf | None) -> str:
 
 
 def leaf_shapes(tree: Any) -> list[Leaf]:
-    """A tree's leaves: their paths, as `Dense_0/kernel`, and shapes."""
+    """A tree's leaves: their paths, such as `Dense_0/kernel`, and their shapes."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return [("/".join(map(_key, path)), np.shape(leaf)) for path, leaf in leaves]
 
@@ -153,7 +153,7 @@ def _key(entry: Any) -> str:
 
 
 def _by_torch_names(counted: Named, weights: Any) -> Any:
-    """For trees whose names are PyTorch's as in our twins (`net/layers_0/kernel`); None for any other."""
+    """Matches a tree whose names are PyTorch's, as in our twins (`net/layers_0/kernel`); None for any other tree."""
     if not isinstance(weights, Mapping):
         return None
     try:
@@ -166,9 +166,9 @@ def _by_torch_names(counted: Named, weights: Any) -> Any:
 
 
 def _by_order(part: str, counted: Named, weights: Any) -> Any:
-    """For trees that hold one leaf for each tensor: layers in the order of their numbers, kernels (in, out) or not.
+    """Matches a tree with one leaf for each tensor: layers in the order of their numbers, kernels (in, out) or not.
 
-    Those of convolutions are (out, in, height, width) as PyTorch's, or (height, width, in, out) as flax's.
+    Convolution kernels are (out, in, height, width) as in PyTorch, or (height, width, in, out) as in flax.
     """
     leaves = sorted(leaf_shapes(weights), key=lambda leaf: _natural(leaf[0]))
     expected, found = (sorted(map(_kind, shapes)) for shapes in (map(np.shape, counted.values()), _shapes(leaves)))
@@ -193,12 +193,12 @@ def _shapes(leaves: list[Leaf]) -> list[tuple[int, ...]]:
 
 
 def _kind(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape, whichever way round its two axes are, or the four of convolutions."""
+    """A shape, regardless of the order of its two axes, or of a convolution's four."""
     return tuple(sorted(shape)) if len(shape) in (2, 4) else tuple(shape)
 
 
 def _natural(path: str) -> list[Any]:
-    """`Dense_10` after `Dense_2`."""
+    """Sorts `Dense_10` after `Dense_2`."""
     return [int(piece) if piece.isdigit() else piece for piece in re.split(r"(\d+)", path)]
 
 
@@ -207,9 +207,9 @@ def _listed(tensors: Named) -> str:
 
 
 def _matched(part: str, paths: list[str], names: list[str]) -> dict[str, str]:
-    """Leaves to tensors of the same shape: by PyTorch's name, the others by numbers in otherwise equal names.
+    """Matches leaves to tensors of the same shape: by PyTorch's name, or by numbers in otherwise equal names.
 
-    Anything else would be a guess, and a right file might be called wrong for it.
+    Anything else would be a guess that might call a correct file wrong.
     """
     matched = {}
     for name in names:
@@ -226,13 +226,13 @@ def _matched(part: str, paths: list[str], names: list[str]) -> dict[str, str]:
 
 
 def _stem(name: str) -> str:
-    """What a tensor's module is called: `log_std_offset` of `log_std_offset.constant`, `mlp` of `_mlp.0.weight`."""
+    """The name of a tensor's module: `log_std_offset` for `log_std_offset.constant`, `mlp` for `_mlp.0.weight`."""
     words = [piece for piece in name.split(".") if not piece.isdigit() and piece not in ("weight", "bias", "constant")]
     return words[-1].strip("_") if words else name
 
 
 def _laid_out_as_torch(part: str, leaves: list[Leaf], tensors: Named) -> bool:
-    """Whether kernels are (out, in): a square one cannot tell, the part's others can."""
+    """Whether kernels are (out, in): a square one does not show it, but the part's others do."""
     kernels = [path for path, shape in leaves if len(shape) == 2 and shape[0] != shape[1]]
     ways = {dict(leaves)[path] == tensors[path].shape for path in kernels}
     square = [path for path, shape in leaves if len(shape) == 2 and shape[0] == shape[1]]
@@ -245,7 +245,7 @@ def _laid_out_as_torch(part: str, leaves: list[Leaf], tensors: Named) -> bool:
 
 
 def _like(shape: tuple[int, ...], tensor: np.ndarray, as_torch: bool) -> np.ndarray:
-    """The tensor the leaf's way round."""
+    """The tensor with its axes in the leaf's order."""
     if tensor.ndim == 4:
         flaxs = tensor.transpose(2, 3, 1, 0)
         return flaxs if flaxs.shape == shape and not (as_torch and tensor.shape == shape) else tensor

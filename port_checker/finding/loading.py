@@ -1,4 +1,4 @@
-"""Somebody's file, run, and what it says when it stops."""
+"""Runs somebody's file, and describes the exception that stops it."""
 
 import ast
 import sys
@@ -13,19 +13,20 @@ import torch
 
 from shared.errors import InputError
 
-# Of an exception's words, which may quote an array
+# The longest text of an exception's message, which may quote an array
 LONGEST = 300
 
 
 class NotWrittenError(Exception):
-    """A function of the file, whose name this is, raises NotImplementedError."""
+    """A function of the file raises NotImplementedError; the exception's message is its name."""
 
 
 class Ground:
-    """What the check stands on, as it is before a file is run: a file that changes it decides its own verdict."""
+    """Records the modules that a check depends on before a file is run: a file that changes them fakes its verdict."""
 
     _PACKAGES = ("corl_jax", "corl_torch", "flax", "jax", "numpy", "optax", "parity_tests", "scipy", "shared", "torch")
-    # Of other packages' many modules, those whose functions the check calls most; torch replaces some of its own.
+    # Among other packages' many modules, only those whose functions the check calls most; torch replaces some of its
+    # own.
     _CALLED = ("builtins", "jax", "jax.lax", "jax.numpy", "jax.random", "numpy", "numpy.random", "optax")
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class Ground:
         return {key: value for key, value in vars(self._modules[name]).items() if callable(value)}
 
     def check(self, path: Path) -> None:
-        """Whether all of it is as it was.
+        """Checks that everything is unchanged.
 
         Raises:
             InputError: The file has removed a module, replaced a function or left double precision.
@@ -51,7 +52,7 @@ class Ground:
             f"{name}.{key}"
             for name, functions in self._functions.items()
             for key, value in functions.items()
-            # Nothing here prints by it.
+            # Nothing in the check depends on print.
             if vars(self._modules[name]).get(key) is not value and key != "print"
         ]
         if gone or changed:
@@ -65,16 +66,16 @@ def load_module(path: Path) -> ModuleType:
     """Runs the file, as an import would.
 
     Raises:
-        InputError: There is no such file, it is no port, or it does not run to its end.
+        InputError: The file does not exist, is not a port, or does not run to its end.
     """
     file = path.absolute()
     tree = _parsed(path)
     _check_kind(path, tree)
     module = ModuleType(f"port_{path.stem}")
     module.__file__ = str(file)
-    # Where dataclasses look up the names in their annotations
+    # Dataclasses look up the names in their annotations here.
     sys.modules[module.__name__] = module
-    # Where the file finds its neighbours, now and when its functions are called
+    # The file finds its neighbours here, now and when its functions are called.
     sys.path.append(str(file.parent))
     try:
         exec(compile(tree, str(file), "exec"), vars(module))
@@ -106,7 +107,7 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def _check_kind(path: Path, tree: ast.Module) -> None:
-    """Whether there is something to check, before it is run: a file of PyTorch's may lack what it imports."""
+    """Checks that the file may be a port before it is run, because a PyTorch file's imports may not be installed."""
     start = "`corl-twins check --template ALGORITHM` prints a file to start from"
     if all(isinstance(node, ast.Expr) for node in tree.body):
         raise InputError(f"{path} defines nothing: {start}")
@@ -128,7 +129,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def described(error: BaseException, file: str) -> str:
-    """An exception in one line, with the last line of the file that was on the way to it."""
+    """Describes an exception in one line, with the last line of the file in its traceback."""
     walked = traceback.walk_tb(error.__traceback__)
     lines = [line for frame, line in walked if frame.f_code.co_filename == file]
     text = next(iter(str(error).strip().splitlines()), "")
@@ -137,8 +138,8 @@ def described(error: BaseException, file: str) -> str:
 
 
 def unwritten(error: BaseException, file: str) -> str | None:
-    """The function of the file that raises this NotImplementedError itself; None for any other exception."""
+    """The file's function that itself raises this NotImplementedError; None for any other exception."""
     *_, (last, _) = traceback.walk_tb(error.__traceback__)
-    # JAX, too, raises it, for what it cannot do.
+    # JAX raises it too, for unsupported operations.
     here = isinstance(error, NotImplementedError) and last.f_code.co_filename == file
     return last.f_code.co_qualname if here else None

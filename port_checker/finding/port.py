@@ -1,7 +1,7 @@
-"""Somebody's file behind the few names that the checker calls: the contract, which docs/port/check.md writes down.
+"""Wraps somebody's file in the few methods that the checker calls: the contract that docs/port/check.md describes.
 
-What the file's functions are given goes by their arguments' names, in any order, and they take what they need of it. A
-function may as well be a method of the state, which is how our own twins meet the contract.
+The file's functions get their arguments by name, in any order, and declare only those that they need. A function may
+also be a method of the state, which is how our own twins meet the contract.
 """
 
 import inspect
@@ -36,35 +36,35 @@ from shared.errors import InputError
 from shared.frameworks.exchange import Named, blank_state, part_names
 from shared.frameworks.part_names import by_part, spellings
 
-# From the parts' names, a network's or an optimiser's, to their tensors under PyTorch's names
+# Maps the parts' names, a network's or an optimiser's, to their tensors under PyTorch's names
 Parts = dict[str, Named]
 # S, A and the bound of every action component
 Sizes = tuple[int, int, float]
 
 
 def reference_parts(pair: Pair) -> list[str]:
-    """The names of a state's parts, as both twins have them."""
+    """The names of a state's parts, as in both twins."""
     return part_names(state_of(pair.jax))
 
 
 def joint_name(parts: Sequence[str]) -> str:
-    """What several parts that one loss is differentiated by are called together: `critics` of critic_1, critic_2."""
+    """The joint name of several parts that one loss is differentiated by: `critics` for critic_1, critic_2."""
     return f"{parts[0].rpartition('_')[0] or parts[0]}s" if len(parts) > 1 else parts[0]
 
 
 class Port:
-    """A file that is to be checked, or one of our own twins.
+    """A file to be checked, or one of our own twins.
 
     Attributes:
-        name: What to call it in messages.
-        module: The file, run.
-        pair: What it is a port of.
-        file: Where it stands.
-        asked: The names of what it has asked for so far, settings and arguments.
-        left: The settings that are left at their defaults, since it never reads them.
+        name: Its name in messages.
+        module: The executed file.
+        pair: The pair that it is a port of.
+        file: The path of the file.
+        asked: The names of the settings and arguments that it has used so far.
+        left: The settings left at their defaults because the file never reads them.
 
     Args:
-        runs: Told which function of the file runs from now on.
+        runs: Called with the name of the file's function that runs from now on.
     """
 
     def __init__(
@@ -81,16 +81,16 @@ class Port:
         self.left: frozenset[str] = frozenset()
         self.settings = understood(pair.jax.TrainConfig, pair.name, getattr(module, "TrainConfig", None), self.asked)
 
-    # What a part is that is no network
+    # The type of parts that are not networks
     array: type = jax.Array
 
     # ---- calls into the file
 
     def call(self, name: str, given: Mapping[str, Any], state: Any = None) -> Any:
-        """Calls a function of the file, or a method of its state, with those of the things given that it asks for.
+        """Calls a function of the file, or a method of its state, with the available arguments that it declares.
 
         Raises:
-            InputError: There is no such function, it asks for something else, or it raises an exception.
+            InputError: There is no such function, it needs another argument, or it raises an exception.
             NotWrittenError: It raises NotImplementedError.
         """
         function = self._find(name, state)
@@ -106,12 +106,12 @@ class Port:
             return function(**{p.name: given[p.name] for p in named if p.name in given})
 
     def _by_any_name(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The things given, parts of the state by their other spellings, too."""
+        """The available arguments, with parts of the state also under their other spellings."""
         parts = [name for name in given if name in self.networks]
         return {other: given[name] for name in parts for other in spellings(name)} | dict(given)
 
     def has(self, name: str) -> bool:
-        """Whether the file itself has such a function."""
+        """Whether the file itself defines this function."""
         return callable(getattr(self.module, name, None))
 
     def _find(self, name: str, state: Any) -> Callable:
@@ -122,7 +122,7 @@ class Port:
         return found
 
     def expected(self, name: str) -> str:
-        """How a function of the contract is called and what it gives."""
+        """The signature of a function of the contract and its result, in words."""
         if name in self.pair.losses:
             loss = self.pair.losses[name]
             return f"{name}({', '.join([joint_name(loss.of), 'state', *loss.inputs])}) that gives a scalar"
@@ -176,7 +176,7 @@ class Port:
         return state
 
     def state(self, config: Any, sizes: Sizes, parts: Parts) -> Any:
-        """The file's state with PyTorch's weights and moments in it."""
+        """The file's state with PyTorch's weights and moments."""
         state = self.fresh(config, sizes)
         parts = self._held(state, config, parts)
         layouts = self.layouts(config, sizes, parts)
@@ -203,14 +203,14 @@ class Port:
         return self._called(state, name) in names
 
     def _held(self, state: Any, config: Any, parts: Parts) -> Parts:
-        """The parts without those that a file may lack: no loss that these settings use is differentiated by them."""
+        """Drops parts that a file may lack because no loss used under these settings is differentiated by them."""
         used = {part for name, loss in self.pair.losses.items() if self.pair.uses(name, config) for part in loss.of}
         learnt = {part for loss in self.pair.losses.values() for part in loss.of}
         spared = {part for part in learnt - used if not self._has(state, part)}
         return {name: values for name, values in parts.items() if name.removesuffix("_optimizer") not in spared}
 
     def layouts(self, config: Any, sizes: Sizes, parts: Parts) -> dict[str, Layout]:
-        """Where PyTorch's tensors stand in each network of the file's state."""
+        """The layout of PyTorch's tensors in each network of the file's state."""
         if (config, sizes) not in self._layouts:
             state = self.fresh(config, sizes)
             parts = self._held(state, config, parts)
@@ -227,17 +227,17 @@ class Port:
         return self._layouts[config, sizes]
 
     def flattens(self, parts: Parts) -> bool:
-        """Whether it is for the checker to find out in which order the file flattens images."""
+        """Whether the checker has to find out in which order the file flattens images."""
         networks = (values for name, values in parts.items() if not name.endswith("_optimizer"))
         return not self.has("from_torch") and any(map(flattens, networks))
 
     def assume(self, channels_last: bool) -> None:
-        """From now on, images are taken to be flattened (H, W, C), as flax's convolutions leave them, or (C, H, W)."""
+        """Sets the order in which images are flattened: (H, W, C), as flax's convolutions leave them, or (C, H, W)."""
         self._channels_last = channels_last
         self._layouts.clear()
 
     def optimizers(self, state: Any, parts: Parts) -> list[Optimizer]:
-        """Of each part one, in a field of its own, in its TrainState, or in one for all that a loss moves together.
+        """One optimiser per part: in its own field, in a TrainState, or shared by parts that a loss trains together.
 
         Raises:
             InputError: A part has none.
@@ -264,10 +264,10 @@ class Port:
         return optimizer.with_moments(state, m, v, values[optimizer.of[0]]["steps"])
 
     def read(self, state: Any, config: Any, sizes: Sizes, parts: Parts) -> Parts:
-        """The state's weights and moments under PyTorch's names; of what it may lack, the reference's.
+        """The state's weights and moments under PyTorch's names; parts that it may lack are the reference's.
 
         Raises:
-            InputError: They have other shapes than those of the state that the file creates.
+            InputError: They have other shapes than the state that the file creates.
         """
         layouts = self.layouts(config, sizes, parts)
         held = self._held(state, config, parts)
@@ -292,7 +292,7 @@ class Port:
         return {name: np.asarray(value) for name, value in self.plain_outputs(state, given).items()}
 
     def plain_outputs(self, state: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The same as JAX's arrays, for whoever traces it."""
+        """The same as JAX arrays, for callers that trace it."""
         if self.has("outputs"):
             found = self.call("outputs", {"state": state, **given, **self._arguments(state)})
         elif all(callable(part) or isinstance(part, self.array) for part in self._arguments(state).values()):
@@ -305,20 +305,20 @@ class Port:
         found = by_part(found, self.networks)
         return self.pair.networks_of(found)
 
-    # Losses and updates are traced, as for whoever compiles them, and computed by NumPy. What JAX computes operation by
-    # operation it also compiles operation by operation. That takes longer than all of the rest.
+    # Losses and updates are traced, as under jit, and computed by NumPy. JAX would also compile them operation by
+    # operation, which takes longer than everything else.
 
     def loss(self, name: str, state: Any, given: Mapping[str, Any], parts: Sequence[Any]) -> jax.Array:
-        """A loss where the parts that it is differentiated by are these.
+        """Computes a loss with these values for the parts that it is differentiated by.
 
         Raises:
-            InputError: It does not ask for them, or gives no scalar.
+            InputError: Its arguments do not include these parts, or it gives no scalar.
         """
         with self._running(name):
             return self._traced(name, partial(self.plain_loss, name), state, dict(given), list(parts))
 
     def plain_loss(self, name: str, state: Any, given: Mapping[str, Any], parts: Sequence[Any]) -> jax.Array:
-        """The same, not traced here: for whoever traces it."""
+        """The same without tracing, for callers that trace it."""
         of = self.pair.losses[name].of
         by = {**dict(zip(of, parts, strict=True)), joint_name(of): parts[0] if len(of) == 1 else tuple(parts)}
         by["params"] = by[joint_name(of)]
@@ -326,7 +326,7 @@ class Port:
         if not self._by_any_name(by).keys() & set(asked):
             if not asked or asked[0] in {"state", "config", *given}:
                 raise InputError(f"{name} asks for none of {', '.join(by)}, which it is differentiated by")
-            # Whatever comes first, where none goes by these names: `vae` of BCQ's encoder and decoder
+            # If no argument has such a name, the first one gets the parts: `vae` for BCQ's encoder and decoder
             by[asked[0]] = by["params"]
         given = self._by_twins_names(name, given)
         found = self.call(name, {"state": state, **given, **self._arguments(state), **by}, state)
@@ -336,7 +336,7 @@ class Port:
         return jnp.asarray(value)
 
     def _by_twins_names(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What a loss is given, also as our twin calls it: its `batch` may be another than an update's."""
+        """A loss's inputs, also under our twin's names: its `batch` may be another than an update's."""
         kind = inspect.signature(self.pair.jax.create_train_state).return_annotation
         twins = [*inspect.signature(getattr(kind, name)).parameters][2:]
         inputs = zip(twins, self.pair.losses[name].inputs, strict=True)
@@ -352,7 +352,7 @@ class Port:
             return self._traced(f"gradient of {name}", gradient, state, dict(given))
 
     def differentiated(self, name: str, state: Any) -> list[Any]:
-        """The parts that a loss is differentiated by, as they stand in the state."""
+        """The parts that a loss is differentiated by, taken from the state."""
         return [argument(self._part(state, part)) for part in self.pair.losses[name].of]
 
     def update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
@@ -361,7 +361,7 @@ class Port:
             return self._traced("update", self.plain_update, state, dict(given))
 
     def plain_update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        """The same, not traced here."""
+        """The same without tracing."""
         found = self.call("update", {"state": state, **given, **self._arguments(state)}, state)
         after, metrics = found if type(found) is tuple and len(found) == 2 else (found, {})
         if type(after) is not type(state) or not isinstance(metrics, Mapping):
@@ -376,24 +376,24 @@ class Port:
         return found
 
     def trajectory(self, state: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
-        """The state after several updates, traced once for each set of what is fixed in an update."""
+        """The state after several updates, traced once for each combination of static arguments."""
         with self._running("update"):
             return trajectory(self._traced, self.plain_update, state, inputs)
 
     @cached_property
     def networks(self) -> list[str]:
-        """The parts that are no optimisers."""
+        """The parts that are not optimisers."""
         return [name for name in reference_parts(self.pair) if not name.endswith("_optimizer")]
 
 
 class OwnTwin(Port):
-    """One of our own twins, all of which can be traced: nothing of it is compiled.
+    """One of our own twins, all of which can be traced, so that nothing is compiled.
 
-    A mistake is planted into one, and hundreds of them are asked for each rung.
+    Mistakes are planted in twins, and hundreds of them are asked at each rung.
     """
 
     def fresh(self, config: Any, sizes: Sizes) -> Any:
-        """A state of the structure that the file creates, all zeros."""
+        """A state with the structure that the file creates, filled with zeros."""
         if (config, sizes) not in self._fresh:
             with self._running("create_train_state"):
                 self._fresh[config, sizes] = blank_state(self.module, config, *sizes)

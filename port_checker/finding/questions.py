@@ -1,7 +1,7 @@
-"""What the checker asks a port at each rung, and what PyTorch answers.
+"""The checker's questions to a port at each rung, and PyTorch's answers.
 
-A question holds everything that is needed to answer it: weights and moments to start from, inputs, and the reference's
-numbers. It is put to the file that is checked and, where that fails, to our own twin with one mistake after another.
+A question contains everything that is needed to answer it: the initial weights and moments, inputs, and the
+reference's numbers. It is put to the file and, if that fails, to our own twin with one mistake after another.
 """
 
 import inspect
@@ -33,13 +33,13 @@ UPDATES = 3
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a port is given.
+    """The inputs for an answer.
 
     Attributes:
         config: Settings.
         sizes: S, A and the bound of every action component.
-        start: Weights and moments to start from.
-        inputs: What the file's functions are given by name; in a trajectory, for each update.
+        start: The initial weights and moments.
+        inputs: The arguments of the file's functions by name; in a trajectory, one mapping for each update.
     """
 
     config: Any
@@ -55,9 +55,9 @@ class Question:
     Attributes:
         rung: The rung's name.
         where: The variant and the dataset, for messages.
-        given: What it is to be answered from.
+        given: The inputs.
         expected: PyTorch's figures.
-        drawn: What PyTorch draws, indices and noise update by update, where that is the question.
+        drawn: PyTorch's indices and noise for each update, if the question is about draws.
     """
 
     rung: str
@@ -68,10 +68,10 @@ class Question:
 
 
 def questions(name: str, rung: str, variants: tuple[str, ...], left: frozenset[str] = frozenset()) -> list[Question]:
-    """All questions of a rung; the settings of these names are left at their defaults.
+    """All questions of a rung; the settings in `left` keep their defaults.
 
-    A trajectory is slow to compile. So it is asked for under the default settings, and under those that a planted
-    mistake needs to show there.
+    A trajectory is slow to compile. Therefore it is checked only under the default settings, and under settings that a
+    planted mistake needs to show up there.
     """
     if rung == "trajectory":
         shown = {"default", *(mistake.variant for mistake in mistakes_of(name) if mistake.rung == rung)}
@@ -81,7 +81,7 @@ def questions(name: str, rung: str, variants: tuple[str, ...], left: frozenset[s
 
 @cache
 def _questions(name: str, variant: str, left: frozenset[str]) -> Mapping[str, Callable[[], tuple[Question, ...]]]:
-    """For each rung what makes its questions, once, when they are first asked."""
+    """Functions that make each rung's questions, once, when they are first needed."""
     pair = PAIRS[name]
 
     def scene(dataset: str = "bundled", warm: bool = True) -> tuple[Scene, str]:
@@ -96,7 +96,7 @@ def _questions(name: str, variant: str, left: frozenset[str]) -> Mapping[str, Ca
 
     @cache
     def updates() -> list[tuple[Question, Question]]:
-        # On made-up rows gradients are as large as clipping takes to show.
+        # Gradients on made-up rows are large enough for clipping to take effect.
         return [asked for dataset in datasets for asked in _updates(*scene(dataset))]
 
     return {
@@ -116,7 +116,7 @@ def _parts(scene: Scene) -> Parts:
 
 
 def update_inputs(scene: Scene, indices: Any, noise: Any, step: int) -> Inputs:
-    """What an update is given: what a step's number decides is a bool and known when the program is compiled."""
+    """The arguments of an update; flags derived from the step's number are bools, known at compile time."""
     return {
         "config": scene.jax_config,
         "batch": scene.jax_batch(indices),
@@ -127,7 +127,7 @@ def update_inputs(scene: Scene, indices: Any, noise: Any, step: int) -> Inputs:
 
 
 def _from_here(scene: Scene, inputs: Inputs) -> Given:
-    """At the scene's weights."""
+    """Starts from the scene's weights."""
     return Given(scene.jax_config, scene.sizes, _parts(scene), [{"config": scene.jax_config, **inputs}])
 
 
@@ -163,9 +163,9 @@ def _gradient(scene: Scene, where: str) -> Question:
 
 
 def _updates(scene: Scene, where: str) -> list[tuple[Question, Question]]:
-    """Weights and moments after single updates of different phase, and their metrics.
+    """Weights and moments after single updates in different phases, and their metrics.
 
-    Each update starts from PyTorch's own state: this is no trajectory.
+    Each update starts from PyTorch's own state, so this is not a trajectory.
     """
     draws, asked = scene.draws(), []
     for step in range(scene.updates + 1, scene.updates + 1 + UPDATES):
@@ -187,7 +187,7 @@ def _trajectory(scene: Scene, where: str) -> Question:
 
 
 def _draws(scene: Scene, where: str) -> Question:
-    """What updates draw, then the first one again, and under another key."""
+    """The draws of several updates, then of the first one again, and under another key."""
     inputs = [draw_inputs(scene, 0, step) for step in range(1, 1 + DRAWN_UPDATES)]
     inputs += [draw_inputs(scene, 0, 1), draw_inputs(scene, 1, 1)]
     reference = list(islice(scene.draws(), DRAWN_UPDATES))
@@ -195,11 +195,11 @@ def _draws(scene: Scene, where: str) -> Question:
 
 
 def draw_inputs(scene: Scene, seed: int, step: int) -> Inputs:
-    """What `draw_noise` is given under a key in the update of this number."""
+    """The arguments of `draw_noise` for this seed and update number."""
     names = list(inspect.signature(scene.pair.jax.draw_noise).parameters)
     sizes = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
     key, number = jax.random.key(seed), np.asarray(step)
     ours = {"key": key, "step": number, "config": scene.jax_config, "dataset_size": sizes[0]}
-    # Our twins call some of it otherwise.
+    # Our twins use other names for some arguments.
     twins = dict(zip(names, (key, number, scene.jax_config, *sizes), strict=False))
     return {**ours, "action_dim": scene.sizes[1], **twins, **scene.pair.draw_statics(scene.config, step)}

@@ -1,4 +1,4 @@
-"""Which algorithm a file is rather a port of, where it cannot be the one that it is checked as."""
+"""Guesses which algorithm a file is a port of, if it cannot be the one that it is checked as."""
 
 import re
 from functools import cache
@@ -21,10 +21,7 @@ from shared.frameworks.part_names import spelling_of
 
 
 def likelier(port: Port) -> list[str]:
-    """The algorithms of which the file has every name and as many weights, where it does not of its own.
-
-    More than one are as near.
-    """
+    """The algorithms whose names and network sizes the file has, if it lacks those of its own; several if they tie."""
     words = set(re.findall(r"\w+", Path(port.file).read_text(encoding="utf-8", errors="replace")))
     near = [pair for pair in PAIRS.values() if _found(pair, words) == len(_names(pair)) and _as_large(port, pair)]
     found = _found(port.pair, words)
@@ -36,14 +33,14 @@ def likelier(port: Port) -> list[str]:
 
 @cache
 def _sizes(name: str, left: frozenset[str]) -> dict[str, int]:
-    """The number of weights in each of the reference's networks, under the ladder's default settings but for these."""
+    """The number of weights in each of the reference's networks, under the default settings except those in `left`."""
     pair = PAIRS[name]
     trainer = Scene.create(pair, pair.jax, "default", "bundled", warm=False, left=left).trainer
     return {part: _numbers(torch_part(trainer, part)) for part in _networks(pair)}
 
 
 def _as_large(port: Port, pair: Pair) -> bool:
-    """Whether the file's networks have as many weights as the reference's; true where it has made no state yet."""
+    """Whether the file's networks are as large as the reference's; true if the file has not created a state yet."""
     try:
         if port.created is None:
             return True
@@ -51,7 +48,7 @@ def _as_large(port: Port, pair: Pair) -> bool:
             part: _numbers(weights_of(field(port.created, called(port.created, part, _networks(pair)))))
             for part in _networks(pair)
         }
-        # A file may be told other sizes than the ladder's, or have its own.
+        # A file may get other sizes than the ladder's, or have its own.
         return found in (_sizes(pair.name, left) for left in (frozenset(), frozenset(pair.variants["default"])))
     except InputError:
         return False
@@ -63,12 +60,12 @@ def _numbers(tree: Any) -> int:
 
 
 def _names(pair: Pair) -> set[str]:
-    """What a port has to call by the reference's names."""
+    """The names that a port has to take over from the reference."""
     return {*pair.losses, *_networks(pair)}
 
 
 def _found(pair: Pair, words: set[str]) -> int:
-    """How many of these stand among words, in whatever spelling."""
+    """How many of the pair's names are among the words, in any spelling."""
     return sum(spelling_of(name, words, _names(pair)) in words for name in _names(pair))
 
 

@@ -1,4 +1,4 @@
-"""Settings as a file reads them: by any of their names, each reading noted."""
+"""Settings as a file reads them: under any of their names, with a record of each access."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -9,18 +9,18 @@ from shared.runs.vocabulary import other_names
 
 
 def understood(kind: type, algorithm: str, own: Any, read: set[str]) -> Callable[[Any], Any]:
-    """What makes a reference's settings a config that answers to other projects' names, too.
+    """Returns a function that makes settings answer to other projects' names too.
 
     Args:
         kind: The reference's dataclass of settings.
-        algorithm: Whose settings these are.
-        own: The file's class of settings, if it has one: its defaults hold where the reference has no such setting.
-        read: Where the names of those that are read are noted.
+        algorithm: The algorithm that the settings belong to.
+        own: The file's class of settings, if any; its defaults apply if the reference has no such setting.
+        read: Collects the names of the settings that are read.
     """
     others = other_names([field.name for field in fields(kind)], algorithm)
 
     class Settings(kind):
-        # By all of its fields each of them would be read.
+        # A comparison of all fields would count as reading each of them.
         __eq__, __hash__ = object.__eq__, object.__hash__
 
         def __getattribute__(self, name: str) -> Any:

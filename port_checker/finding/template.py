@@ -1,4 +1,4 @@
-"""A file to start a port from: what the checker calls, with nothing in it yet."""
+"""Prints a file to start a port from: the functions that the checker calls, with empty bodies."""
 
 import inspect
 import re
@@ -32,9 +32,9 @@ from flax import linen as nn
 
 
 def template(pair: Pair) -> str:
-    """The source of a file with every function of the contract, its arguments and shapes in docstrings.
+    """The source of a file with every function of the contract, with arguments and shapes in docstrings.
 
-    Shapes are those under the ladder's default settings.
+    The shapes are for the ladder's default settings.
     """
     scene = Scene.create(pair, pair.jax, "default", "bundled", warm=False)
     sizes = _Sizes(scene)
@@ -74,12 +74,12 @@ class _Sizes:
         self.letters = {self.batch: "B", state_dim: "S", action_dim: "A", state_dim + action_dim: "S+A"}
 
     def show(self, shape: tuple[int, ...]) -> str:
-        """A shape as `(B, A)`."""
+        """Formats a shape, such as `(B, A)`."""
         words = [self.letters.get(size, str(size)) for size in shape]
         return f"({words[0]},)" if len(words) == 1 else f"({', '.join(words)})"
 
     def legend(self, pair: Pair) -> str:
-        """What the letters stand for, and which settings give the other sizes."""
+        """Explains the letters, and names the settings that give the other sizes."""
         letters = ", ".join(f"{letter} = {size}" for size, letter in self.letters.items())
         settings = ", ".join(f"{name}={value}" for name, value in pair.variants["default"].items())
         text = f"Shapes are those of the check's first batch: {letters}"
@@ -87,7 +87,7 @@ class _Sizes:
 
 
 def _doc(part: Any) -> str:
-    """What a part of the twin says of itself, as each does."""
+    """The docstring of a part of the twin."""
     return inspect.getdoc(part) or ""
 
 
@@ -97,7 +97,7 @@ def _function(name: str, arguments: str, doc: str) -> str:
 
 
 def _networks(pair: Pair) -> Iterator[str]:
-    """The reference's modules, under its names; a port's may be called otherwise."""
+    """The reference's modules, under its names; a port may use other names."""
     for name, kind in vars(pair.jax).items():
         if inspect.isclass(kind) and issubclass(kind, nn.Module) and kind.__module__ == pair.jax.__name__:
             fields = [field for field in inspect.get_annotations(kind) if field not in ("parent", "name")]
@@ -151,7 +151,7 @@ def _losses(pair: Pair, scene: Scene, sizes: _Sizes) -> Iterator[str]:
 
 
 def _noise(pair: Pair) -> Iterator[str]:
-    """What the noise holds, out of the comments in the twin."""
+    """Lists the fields of the noise, from the comments in the twin."""
     fields = re.findall(r"((?:    #.*\n)+)    (\w+):", inspect.getsource(pair.jax.Noise))
     lines = [f"- noise.{name}: {' '.join(text.replace('#', ' ').split())}" for text, name in fields]
     wrapped = [textwrap.fill(line, 118, initial_indent="# ", subsequent_indent="#   ") for line in lines]

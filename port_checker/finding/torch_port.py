@@ -1,6 +1,6 @@
-"""A port in PyTorch, written from the JAX twin: a trainer whose losses and update are asked what a JAX port's are.
+"""A port in PyTorch, written from the JAX twin: a trainer whose losses and update answer a JAX port's questions.
 
-Both twins give the same numbers, so the questions are the same, and so is what is told of mistakes.
+Both twins give the same numbers, so the questions and the diagnoses are the same.
 """
 
 import copy
@@ -22,12 +22,12 @@ from shared.frameworks.jax_data import PackedDataset
 
 
 class TorchPort(Port):
-    """A file with `create_trainer`. Whatever changes a trainer changes a copy, so that states are values here too."""
+    """A file with `create_trainer`. Every change is made to a copy of the trainer, so states are values here too."""
 
     array = torch.Tensor
 
     def has(self, name: str) -> bool:
-        """Whether the file itself has such a function; its draws depend on no key, and are not checked."""
+        """Whether the file itself defines this function; draws are not checked, because they depend on no key."""
         return name != "draw_noise" and super().has(name)
 
     # ---- states
@@ -36,7 +36,7 @@ class TorchPort(Port):
         return self.call("create_trainer", given)
 
     def state(self, config: Any, sizes: Sizes, parts: Parts) -> Any:
-        """The file's trainer with the reference's weights and moments in it."""
+        """The file's trainer with the reference's weights and moments."""
         trainer = copy.deepcopy(self.fresh(config, sizes))
         for name, layout in self.layouts(config, sizes, parts).items():
             part = parameters(self._part(trainer, name))
@@ -49,7 +49,7 @@ class TorchPort(Port):
         return trainer
 
     def layouts(self, config: Any, sizes: Sizes, parts: Parts) -> dict[str, Layout]:
-        """Where the reference's tensors stand among those of each network of the trainer."""
+        """The layout of the reference's tensors in each network of the trainer."""
         if (config, sizes) not in self._layouts:
             trainer = self.fresh(config, sizes)
             networks = [name for name in self._held(trainer, config, parts) if not name.endswith("_optimizer")]
@@ -78,7 +78,7 @@ class TorchPort(Port):
         return found
 
     def _optimizer(self, trainer: Any, name: str) -> Optimizer:
-        """The optimiser that steps a part, whatever it is called and whatever else it steps."""
+        """The optimiser that updates a part, under any name, even if it updates other parts too."""
         first = next(iter(parameters(self._part(trainer, name)).values()))
         for optimizer in vars(trainer).values():
             if isinstance(optimizer, Optimizer) and any(
@@ -109,7 +109,7 @@ class TorchPort(Port):
         return value
 
     def gradient(self, name: str, state: Any, given: Mapping[str, Any]) -> list[Any]:
-        """A loss's gradient by each of its parts, by the names of their tensors."""
+        """A loss's gradient by each of its parts, with one entry for each tensor's name."""
         parts = [parameters(part) for part in self.differentiated(name, state)]
         tensors = [tensor for part in parts for tensor in part.values()]
         with self._running(name):
@@ -117,7 +117,7 @@ class TorchPort(Port):
         return [{key: _numbers(next(found), tensor) for key, tensor in part.items()} for part in parts]
 
     def update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        """The next trainer, and the metrics if there are any; `total_it` counts the updates before."""
+        """The next trainer, and the metrics if there are any; `total_it` is set to the number of earlier updates."""
         trainer = copy.deepcopy(state)
         if hasattr(trainer, "total_it"):
             trainer.total_it = int(given["step"]) - 1
@@ -136,7 +136,7 @@ class TorchPort(Port):
 
 
 def _as_torch(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given by name, arrays as tensors."""
+    """The arguments with arrays converted to tensors."""
 
     def tensor(leaf: Any) -> Any:
         if isinstance(leaf, PackedDataset):
@@ -162,7 +162,7 @@ def _fill(part: Mapping[str, torch.Tensor], values: Named) -> None:
 
 
 def _fill_moments(optimizer: Optimizer, part: Mapping[str, torch.Tensor], layout: Layout, values: Named) -> None:
-    """Adam's moments and steps, or the momentum of gradient descent; before its first step there are none."""
+    """Sets Adam's moments and steps, or the momentum of gradient descent; before Adam's first step there are none."""
     kinds = {"m": "exp_avg", "v": "exp_avg_sq"} if "steps" in values else {"m": "momentum_buffer"}
     if not int(values.get("steps", 1)):
         return

@@ -1,4 +1,4 @@
-"""Functions of a file, traced once and computed by NumPy; updates on end among them."""
+"""Traces functions of a file once and computes them with NumPy, including sequences of updates."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -10,21 +10,21 @@ import numpy as np
 from parity_tests.engine.interpreter import interpreted
 from shared.errors import InputError
 
-# From a state and what an update is given by name to the next state and its metrics
+# Maps a state and an update's arguments by name to the next state and its metrics
 Update = Callable[[Any, Mapping[str, Any]], tuple[Any, Mapping[str, Any]]]
 
 
 class Traced:
-    """Computes functions of trees, each traced once for its kind of arguments.
+    """Computes functions of trees, each traced once for each kind of arguments.
 
-    Arrays are traced. Leaves that are none, settings say, or whether an update is a delayed one, are fixed in a trace.
+    Arrays are traced. Other leaves, such as settings or whether an update is a delayed one, are fixed in a trace.
     """
 
     def __init__(self) -> None:
         self._programs: dict[Hashable, tuple[Callable, list[Any]]] = {}
 
     def __call__(self, name: str, function: Callable, *trees: Any) -> Any:
-        """What the function, known by this name, gives for these arguments; leaves that are no arrays are its own."""
+        """Computes the named function for these arguments; leaves that are not arrays are constants of its trace."""
         leaves, structure = jax.tree.flatten(trees)
         fixed = tuple(None if _is_array(leaf) else leaf for leaf in leaves)
         key = name, structure, fixed
@@ -55,7 +55,8 @@ def trajectory(traced: Traced, update: Update, state: Any, inputs: Sequence[Mapp
     Raises:
         InputError: An update gives a state of another structure.
     """
-    # A count that is a number, a fresh TrainState's `step` say, would be fixed in a trace: a program for each update.
+    # A Python number, such as a fresh TrainState's `step`, would be fixed in a trace, so that each update is traced
+    # anew.
     state = jax.tree.map(lambda leaf: jnp.asarray(leaf) if type(leaf) in (int, float) else leaf, state)
     for given in inputs:
         after, _ = traced("update", update, state, dict(given))

@@ -1,4 +1,4 @@
-"""The ladder's settings that a file never reads: CORL's CQL is 256 wide, and a port of vectors knows no images."""
+"""Finds the ladder's settings that a file never reads: CORL's CQL is 256 wide, and a port for vectors has no images."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,25 +18,25 @@ from shared.frameworks.exchange import blank_state
 
 
 def unread(port: Port, variants: tuple[str, ...]) -> frozenset[str]:
-    """The settings in which these variants differ from the defaults, and that the file reads under none of them.
+    """The settings in which these variants differ from the defaults, and which the file never reads under any of them.
 
     Settings that the reference's updates do not read either, such as a dataset's, are left out.
     """
     if isinstance(port, OwnTwin):
-        # It reads them all, from a config that nobody watches.
+        # It reads them all, from a config without a record.
         return frozenset()
     pair = port.pair
     varied = {name for variant in variants for name in pair.variants[variant]}
-    # Whoever draws nothing is given the ladder's small batches.
+    # A file that draws nothing is given the ladder's small batches.
     varied |= {"batch_size"} if port.has("draw_noise") else set()
     scenes = [Scene.create(pair, pair.jax, variant, "bundled", warm=False) for variant in variants]
     plain = Scene.create(pair, pair.jax, variants[0], "bundled", warm=False, left=frozenset(varied))
     for scene in (*scenes, plain):
-        # The defaults are tried last, for a file that makes a state under no other settings.
+        # The defaults are tried last, for a file that creates a state only under them.
         if scene is not plain or not port.created:
             _trace(port, scene)
     if "__dict__" in port.asked or not port.created:
-        # What it reads of all at once, or would read if it did not stop, cannot be told.
+        # It reads all settings at once, or stops before it has read them, so that nothing is known.
         return frozenset()
     told = {name for scene in scenes for name in varied if _arguments(scene, plain, name) & port.asked}
     twin = Port(pair.name, pair.jax, pair)
@@ -46,7 +46,7 @@ def unread(port: Port, variants: tuple[str, ...]) -> frozenset[str]:
 
 
 def distinct(port: Port, variants: tuple[str, ...]) -> tuple[str, ...]:
-    """The variants that differ in what the file reads: of those that are the same to it, the first."""
+    """The variants that differ in settings that the file reads; the first of those that do not differ for it."""
     if not port.left:
         return variants
     found: dict[str, str] = {}
@@ -57,11 +57,11 @@ def distinct(port: Port, variants: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _trace(port: Port, scene: Scene) -> None:
-    """Runs all that the file has, at its own fresh weights; whatever it raises is told when it is asked in earnest."""
+    """Runs everything in the file at its own fresh weights; errors are ignored here and reported when it is checked."""
     with suppress(InputError, NotWrittenError):
         state = port.fresh(scene.jax_config, scene.sizes)
         if isinstance(scene.sizes[0], tuple):
-            # A file may as well tell by their shape that observations are images.
+            # A file may also recognise image observations by their shape.
             port.asked.add("encoder")
         for call in _calls(port, scene, state):
             with suppress(InputError, NotWrittenError):
@@ -87,13 +87,13 @@ def _loss(port: Port, name: str, state: Any, given: Mapping[str, Any]) -> None:
 
 
 def _phases(scene: Scene) -> Sequence[Mapping[str, Any]]:
-    """What depends on a step's number, for each step of a trajectory."""
+    """The flags that depend on a step's number, for each step of a trajectory."""
     steps, pair = range(1, 1 + TRAJECTORY_UPDATES), scene.pair
     return [pair.update_statics(scene.config, step) | pair.draw_statics(scene.config, step) for step in steps]
 
 
 def _arguments(scene: Scene, plain: Scene, name: str) -> set[str]:
-    """The arguments of an update by which it is told a setting: `delayed` tells a port what `policy_freq` is."""
+    """The arguments of an update that convey a setting: `delayed` tells a port what `policy_freq` is."""
     other = replace(scene, config=replace(scene.config, **{name: getattr(plain.config, name)}))
     pairs = zip(_phases(scene), _phases(other), strict=True)
     return {key for ours, theirs in pairs for key in ours if ours[key] != theirs.get(key)}

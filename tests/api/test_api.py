@@ -1,4 +1,4 @@
-"""`import corl_twins`: what it offers, and that it does on real data what the commands do."""
+"""`import corl_twins`: its surface, and that on real data it does the same as the commands."""
 
 import inspect
 import itertools
@@ -24,7 +24,7 @@ from shared.runs.run import Run
 
 pytestmark = pytest.mark.usefixtures("in_haste")
 
-# By name: what a call takes, annotations aside, which mypy holds
+# By name: the parameters of a call, without annotations, which mypy checks
 SURFACE = {
     "Algorithm": "(name, title, family, use, paper, url)",
     "Dataset": "(arrays, env='')",
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def train(folder: Path) -> Callable[..., corl_twins.Run]:
-    """Trains for a moment."""
+    """Returns a function that trains for a moment."""
     return lambda algorithm, **settings: corl_twins.train(algorithm, **SHORT | {"runs_path": folder} | settings)
 
 
@@ -65,7 +65,7 @@ def run(request: pytest.FixtureRequest, train: Callable[..., corl_twins.Run]) ->
 
 
 def arrays(rows: int = 300) -> dict[str, np.ndarray]:
-    """What Pendulum might have shown."""
+    """Random rows of Pendulum's shape."""
     rng = np.random.default_rng(0)
     return {
         "observations": rng.normal(size=(rows, 3)),
@@ -77,14 +77,14 @@ def arrays(rows: int = 300) -> dict[str, np.ndarray]:
 
 
 def taken(called: Callable) -> str:
-    """The parameters of a call with their defaults."""
+    """The parameters of a call and their defaults, as text."""
     signature = inspect.signature(called)
     bare = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
     return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
 
 
 def test_the_surface_is_what_programs_rely_on() -> None:
-    """Whoever changes a signature changes these tables, and knows then that programs of others may break."""
+    """A changed signature requires a change here too, as a reminder that it may break other people's programs."""
     assert {*corl_twins.__all__} == {"RunError", *(name for name in SURFACE if "." not in name)}
     assert {name: taken(operator.attrgetter(name)(corl_twins)) for name in SURFACE} == SURFACE
     for name, members in MEMBERS.items():
@@ -119,7 +119,7 @@ def test_a_run_tells_what_it_logged(run: corl_twins.Run) -> None:
 
 
 def test_a_policy_takes_what_the_environment_gives(run: corl_twins.Run) -> None:
-    """By the framework that learnt it, one observation or several; the actions are those that evaluations take."""
+    """One observation or several, in the framework that learned it; the actions equal those of evaluations."""
     policy = run.policy
     assert policy.framework == run.result["framework"]
     assert policy.env == run.result["evaluation"]["env"]
@@ -139,7 +139,7 @@ def test_a_policy_takes_what_the_environment_gives(run: corl_twins.Run) -> None:
 
 
 def test_an_evaluation_is_that_of_the_run(run: corl_twins.Run) -> None:
-    """From the same start states with the same score; a function of one's own is scored alike."""
+    """The same start states and the same score; the score of the user's own function is computed in the same way."""
     again = corl_twins.evaluate(run.policy, episodes=2)
     assert again.metric == run.metric
     assert_allclose(again.score, run.score, rtol=1e-3)
@@ -152,7 +152,7 @@ def test_an_evaluation_is_that_of_the_run(run: corl_twins.Run) -> None:
 
 
 def test_arrays_take_the_place_of_a_name(train: Callable[..., corl_twins.Run]) -> None:
-    """Equal arrays are the same dataset, so that a run goes on with them; others are refused."""
+    """Equal arrays are the same dataset, so a run can continue with them; other arrays are refused."""
     dataset = corl_twins.make_dataset(arrays(), env="Pendulum-v1")
     assert len(dataset) == 300
     run = train("any_percent_bc", env=dataset)
@@ -168,7 +168,7 @@ def test_arrays_take_the_place_of_a_name(train: Callable[..., corl_twins.Run]) -
 
 
 def test_what_d4rl_makes_takes_the_place_of_a_name(train: Callable[..., corl_twins.Run]) -> None:
-    """An object with `get_dataset()`: it is called by its own id where that is one of D4RL's."""
+    """An object with `get_dataset()` is named after its own id if that is one of D4RL's."""
     raw = {**arrays(), "observations": np.zeros((300, 11)), "actions": np.zeros((300, 3)), "infos/qpos": np.zeros(300)}
     env = SimpleNamespace(spec=SimpleNamespace(id="hopper-medium-v2"), get_dataset=lambda: raw)
     run = train("any_percent_bc", env=env, max_timesteps=1, n_episodes=1)
@@ -179,7 +179,7 @@ def test_what_d4rl_makes_takes_the_place_of_a_name(train: Callable[..., corl_twi
 def test_a_run_is_taken_up_where_it_stopped(
     train: Callable[..., corl_twins.Run], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its folder alone: its settings are those that it began with."""
+    """From its folder alone, with the settings that it began with."""
 
     def no_room(run: Run) -> None:
         raise InputError("no room")
@@ -236,7 +236,7 @@ def test_a_policy_is_not_evaluated_where_it_does_not_fit(run: corl_twins.Run) ->
 
 @pytest.mark.thorough
 def test_a_notebook_shows_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though its output is no terminal."""
+    """Even though its output is not a terminal."""
     monkeypatch.setenv("PYTHONPATH", str(Path(corl_twins.__file__).resolve().parents[1]))
     settings = ", ".join(f"{name}={value!r}" for name, value in SHORT.items() if name != "progress")
     code = f"import corl_twins\ncorl_twins.train('any_percent_bc', framework='torch', {settings})"

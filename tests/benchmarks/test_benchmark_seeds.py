@@ -1,4 +1,4 @@
-"""What several seeds say: their curves, and the online phase's gain beside what it was before."""
+"""Summaries of several seeds: their curves, and the gain of the online phase next to the score before it."""
 
 import subprocess
 from pathlib import Path
@@ -20,7 +20,7 @@ from benchmarks.seeds import (
 
 
 def summary(algorithm: str, **sides: Any) -> dict[str, Any]:
-    """A results file of two runs a framework."""
+    """A results file with two runs per framework."""
     common = {"seconds_total": [60.0, 120.0]}
     return {"algorithm": algorithm, "frameworks": {name: common | side for name, side in sides.items()}}
 
@@ -41,7 +41,7 @@ def test_runs_without_an_online_phase_have_no_row() -> None:
 
 
 def test_curves_are_kept_of_every_seed() -> None:
-    """Each in the order of the seeds, over the updates at which all runs were evaluated."""
+    """In the order of the seeds, at the updates at which all runs were evaluated."""
     around = {"framework": "torch", "updates": 20, "switch": 10, "seconds": {"total": 60.0, "to_first_update": 5.0}}
     runs = [
         around | {"seed": 0, "mean_of_last_3": 2.0, "curve": {10: 1.0, 20: 3.0}},
@@ -59,7 +59,7 @@ def test_runs_with_settings_of_their_own_replace_no_default_runs() -> None:
 
 
 def test_later_scores_are_those_after_the_first_third() -> None:
-    """Of all runs; an evaluation at the third itself does not count."""
+    """Those of all runs; an evaluation exactly at the third does not count."""
     found = {"updates": 30, "steps": [5, 10, 20, 30], "curves": [[1.0, 2, 3, 4], [5.0, 6, 7.25, 8]]}
     assert later_scores(found) == [3, 4, 7.25, 8]
     assert lowest_later(found) == "3.0"
@@ -79,7 +79,7 @@ def test_equivalence_is_shown_by_close_means_and_small_deviations_alone() -> Non
 
 
 def test_scores_stand_over_the_datas_weakest_policy() -> None:
-    """Of one framework, or of both; runs in an environment alone have no such policy."""
+    """For one framework, or for both; runs in an environment alone have no such policy."""
     runs = summary("online/td3", torch={"mean_of_last_3": [40.0, 50.0]}, jax={"mean_of_last_3": [30.0, 60.0]})
     with_data = runs | {"data_policies": {"expert": 90.0, "medium": 35.5}}
     assert [over_the_data(with_data, "torch"), over_the_data(with_data, "torch", "jax")] == ["+4.5", "-5.5"]
@@ -87,7 +87,7 @@ def test_scores_stand_over_the_datas_weakest_policy() -> None:
 
 
 def test_a_run_that_has_ended_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a run left that was stopped goes away, and a run that ended is read. No other checkout's package runs."""
+    """The leftovers of a stopped run are removed, and a finished run is read. No other checkout's package runs."""
     folder, other = tmp_path / "runs", tmp_path / "other" / "shared" / "__init__.py"
     (folder / "BC-stopped").mkdir(parents=True)
     other.parent.mkdir(parents=True)
@@ -103,6 +103,6 @@ def test_a_run_that_has_ended_is_not_made_again(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("kept", [["--kept", "/home/me/runs"], ["--kept=/home/me/runs"], []])
 def test_a_command_names_no_folder_of_ours(kept: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A results file tells how to measure again, and that folder is this machine's."""
+    """A results file says how to measure again, but the folder exists only on this machine."""
     monkeypatch.setattr("sys.argv", ["seeds.py", "cql", *kept, "--jobs", "2"])
     assert results.called("seeds")["command"] == "python -m benchmarks.seeds cql --jobs 2"

@@ -1,6 +1,6 @@
-"""CUDA graphs of updates, recorded and repeated by a stand-in on the CPU: what a recording fixes must not matter.
+"""CUDA graphs of updates, recorded and replayed by a stand-in on the CPU: nothing that a recording fixes may matter.
 
-What is left untried here is CUDA's own part: `CudaGraphs`, a dozen lines. Six algorithms have been timed through it.
+Only CUDA's own part, the dozen lines of `CudaGraphs`, is not tested here. Six algorithms have been timed with it.
 """
 
 import importlib
@@ -27,24 +27,24 @@ TOLERANCE = 1e-12
 
 
 def memory(tree: Any) -> set[int]:
-    """Where the tensors of a tree lie."""
+    """The addresses of a tree's tensors."""
     return {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
 
 
 class Tape(TorchDispatchMode):
-    """Every operation of PyTorch's in order, with the tensors it read and made, as a CUDA graph has its kernels."""
+    """Records every operation of PyTorch in order, with its inputs and outputs, as a CUDA graph records kernels."""
 
     def __init__(self) -> None:
         super().__init__()
         self._calls, self._before, self._made = [], [], set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
-        """Runs the operation, and notes it; one that hands a number to Python would stop a recording."""
+        """Runs the operation and records it; one that hands a number to Python would stop a recording."""
         kwargs = kwargs or {}
         assert func is not torch.ops.aten._local_scalar_dense.default, "the host waits for the device"
         self._keep_what_is_overwritten(func, args)
         made = func(*args, **kwargs)
-        # An alias keeps its shape: of a vector times a matrix, PyTorch drops an axis in place.
+        # An alias keeps its shape: for a vector times a matrix, PyTorch drops an axis in place.
         self._calls.append((func, args, kwargs, tree_map_only(torch.Tensor, torch.Tensor.detach, made)))
         self._made |= memory(made) - memory(args)
         return made
@@ -55,13 +55,13 @@ class Tape(TorchDispatchMode):
                 self._before += [(t, t.detach().clone()) for t in tree_leaves(value) if not memory(t) & self._made]
 
     def undo(self) -> None:
-        """Leaves the state as it was, latest first: recording on a GPU runs nothing."""
+        """Restores the state, latest change first, because recording on a GPU runs nothing."""
         for tensor, value in reversed(self._before):
             tensor.detach().copy_(value)
 
     @torch.no_grad()
     def repeat(self) -> None:
-        """The same operations on the same memory."""
+        """Repeats the same operations on the same memory."""
         for func, args, kwargs, made in self._calls:
             again = func(*args, **kwargs)
             for old, new in zip(tree_leaves(made), tree_leaves(again), strict=True):
@@ -75,7 +75,7 @@ class Tapes(cuda_graphs.CudaGraphs):
     aside = nullcontext
 
     def record(self, work: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        """As on a GPU."""
+        """Records as on a GPU."""
         with (tape := Tape()):
             metrics = work()
         tape.undo()
@@ -84,7 +84,7 @@ class Tapes(cuda_graphs.CudaGraphs):
 
 @pytest.fixture(autouse=True)
 def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In double precision; Adam keeps its counts on a GPU only, it says, and does so on a CPU as well."""
+    """In double precision; Adam claims to keep its counts on a GPU only, but can do so on a CPU as well."""
     adam = importlib.import_module("torch.optim.adam")
     monkeypatch.setattr(adam, "_get_capturable_supported_devices", lambda *args, **kwargs: ["cpu"])
     with both_in("float64"):
@@ -92,7 +92,7 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def recordable(name: str, updates: int) -> Subject:
-    """A small subject that asks the host for nothing."""
+    """A small subject that never makes the host wait for the device."""
     return cuda_graphs.on_device(small(name, updates))
 
 
@@ -102,7 +102,7 @@ def recordable(name: str, updates: int) -> Subject:
     [*((name, 4) for name, pair in PAIRS.items() if pair.records_on_cpu and of_its_own(name)), ("td3_bc", 1)],
 )
 def test_repeated_recordings_are_the_updates(name: str, length: int) -> None:
-    """After two blocks, of which every update but the warm-ups is a repetition."""
+    """Compares them after two blocks, in which every update except the warm-ups is a replay."""
     subject, before = small(name), cuda_graphs.updates_before(length, small(name, 4))
     like = blank_state(subject.pair.jax, subject.pair.jax.TrainConfig(**subject.settings), STATE_DIM, ACTION_DIM)
     torch_side.seed_everything(0)
@@ -111,7 +111,7 @@ def test_repeated_recordings_are_the_updates(name: str, length: int) -> None:
     block = cuda_graphs.recorded(loop(recordable(name, 4)), length, small(name, 4), Tapes())
     block()
     found = torch_parts(block(), like)
-    # What Python counts stands still in a recording; no update on a dataset alone reads it.
+    # Python's counters stand still in a replay; no update on a dataset alone reads them.
     counted = [name for name in expected if name.startswith("total_it")]
     found, expected = ({key: v for key, v in side.items() if key not in counted} for side in (found, expected))
     check(found, expected, max(TOLERANCE, PAIRS[name].tolerances.get("float64", {}).get("recording", 0.0)))

@@ -1,4 +1,4 @@
-"""Default runs learn: what the results files of several seeds say about each of them."""
+"""Default runs learn, according to the results files of several seeds for each of them."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from benchmarks import results, seeds
 from shared.frameworks.twins import FRAMEWORKS
 
-# What every run's last three evaluations reach on average, as a share of the score of the data's better policy
+# The average of every run's last three evaluations, as a share of the score of the data's better policy
 REACHED = {
     "any_percent_bc": 0.9,
     "td3_bc": 0.9,
@@ -21,7 +21,7 @@ REACHED = {
     "edac": 0.8,
     "lb_sac": 0.8,
 }
-# A replay's training ended at the expert, who scores 100; its episodes' mean is that of a far weaker policy.
+# A replay's training ended at the expert, which scores 100; the mean of its episodes is that of a far weaker policy.
 EXPERT = {"mini/pendulum-replay": 100.0}
 
 

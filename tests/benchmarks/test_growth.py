@@ -1,4 +1,4 @@
-"""How cost grows: what is measured, and that each point is what its table and charts take it for."""
+"""How cost grows: which points are measured, and that each one matches its label in the tables and charts."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from shared.data.transitions import extract_transitions, read_hdf5
 
 
 def test_the_defaults_are_the_algorithms() -> None:
-    """A point without changes is the algorithm as it comes, and each axis has that value."""
+    """A point without changes is the algorithm with its defaults, and each axis includes that value."""
     config = PAIRS[growth.NAME].jax.TrainConfig()
     for name in ("batch_size", "n_critics", "hidden_dim"):
         assert getattr(config, name) == DEFAULTS[name]
@@ -26,7 +26,7 @@ def test_the_defaults_are_the_algorithms() -> None:
 
 
 def test_one_thing_is_changed_at_a_time() -> None:
-    """The defaults are measured once a framework; several seeds at once are JAX's alone."""
+    """The defaults are measured once per framework; several seeds at once only with JAX."""
     found = growth.points()
     assert sum(not point.changed for point in found) == 2
     assert all(len(point.changed) <= 1 for point in found)
@@ -35,7 +35,7 @@ def test_one_thing_is_changed_at_a_time() -> None:
 
 
 def test_a_point_is_what_it_says() -> None:
-    """Settings reach the algorithm, rows its dataset, seeds the program."""
+    """Settings reach the algorithm, rows its dataset, and seeds the program."""
     subject = Point("jax", {"batch_size": 16}).subject(4)
     assert (subject.settings, subject.rows, subject.updates) == ({"batch_size": 16}, DEFAULTS["rows"], 4)
     subject = Point("jax", {"rows": 50}).subject(4)
@@ -47,7 +47,7 @@ def test_a_point_is_what_it_says() -> None:
 
 @pytest.mark.thorough
 def test_a_point_is_measured() -> None:
-    """On a small one: the work is counted by hand, and rates and memory are a machine's."""
+    """A small one: the work is known by hand, while rates and memory depend on the machine."""
     found = growth.in_its_own_process(Point("jax", {"n_critics": 2, "hidden_dim": 8, "batch_size": 4, "rows": 100}))
     assert 0 < found["gflop_per_update"] < 1e-3
     rates = found["updates_per_second"]
@@ -58,7 +58,7 @@ def test_a_point_is_measured() -> None:
 
 
 def made_up() -> dict[str, Any]:
-    """A results file whose rates tell their points apart."""
+    """A results file in which every point has another rate."""
     points = []
     for number, point in enumerate(growth.points(), start=1):
         rates = {"min": 1.0, "median": 2.0, "max": 100.0 + number}
@@ -68,7 +68,7 @@ def made_up() -> dict[str, Any]:
 
 
 def test_points_stand_along_their_axis() -> None:
-    """In the order of the values; the defaults are a point of each axis."""
+    """In the order of the values; the defaults are a point on each axis."""
     summary = made_up()
     default = growth.along(summary, "rows", "jax")[DEFAULTS["rows"]]
     assert not default["changed"]
@@ -80,7 +80,7 @@ def test_points_stand_along_their_axis() -> None:
     assert len(lines) == sum(map(len, AXES.values()))
     rate = growth.along(summary, "batch_size", "jax")[16]["updates_per_second"]["max"]
     assert f"| `batch_size` | 16 | 1.00 | {rate - 1:.1f} | {rate:.1f} | **{rate / (rate - 1):.2f}** |" in lines[0]
-    # The peak is the highest that was measured.
+    # The peak is the highest value measured.
     last = growth.along(summary, "seeds", "jax")[16]
     assert growth.share_of_peak(summary, last) == last["updates_per_second"]["max"] / 100
     assert f"| {growth.share_of_peak(summary, last):.0%} |" in lines[-1]
@@ -88,13 +88,13 @@ def test_points_stand_along_their_axis() -> None:
 
 @pytest.mark.parametrize("value", ["updates_per_second", "share", "gib"])
 def test_growth_is_drawn(value: str) -> None:
-    """A panel for each thing that is changed."""
+    """One panel for each thing that is changed."""
     drawn = chart.growth(made_up(), value)
     assert all(f">{name}<" in drawn for name in AXES)
 
 
 def test_shares_of_the_peak_are_drawn_by_work() -> None:
-    """The least work on top, with the GFLOP of an update."""
+    """The least work is at the top, and each row shows the GFLOP of an update."""
     rungs = {EAGER: {"share_of_matmul_peak": 0.2}, SHIPPED: {"share_of_matmul_peak": 0.5}}
     work = {"awr": 143.2, "iql": 0.5378}
     found = {name: {"gflop_per_update": gflop, "rungs": rungs} for name, gflop in work.items()}
@@ -103,7 +103,7 @@ def test_shares_of_the_peak_are_drawn_by_work() -> None:
 
 
 def test_made_up_rows_are_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of as many rows as asked for, however they are written, in trajectories of 1,000."""
+    """It has as many rows as requested, in whatever parts they are written, in trajectories of 1,000."""
     monkeypatch.setattr(starts, "_PART", 700)
     starts.write_rows(path := tmp_path / "made-up.hdf5", 2500)
     with h5py.File(path) as file:
@@ -129,7 +129,7 @@ def test_starts_have_a_row_each() -> None:
 
 
 def test_the_memory_is_the_commands_own(tmp_path: Path) -> None:
-    """Not that of the process which starts it: this one has both frameworks loaded."""
+    """It excludes the process that starts the command; this one has both frameworks loaded."""
     half = "import time; kept = bytearray(200 * 2**20); kept[::4096] = b'x' * len(kept[::4096]); time.sleep(0.5)"
     assert 0.19 < memory.watched([sys.executable, "-c", half], tmp_path, os.environ) < 0.25
     with pytest.raises(subprocess.CalledProcessError):
@@ -137,7 +137,7 @@ def test_the_memory_is_the_commands_own(tmp_path: Path) -> None:
 
 
 def test_a_peak_can_be_forgotten() -> None:
-    """Whatever a process has had before; in one of its own, as a point is measured."""
+    """Whatever the process has used before. It runs in a process of its own, as a measurement of a point does."""
     subprocess.run([sys.executable, "-c", _FORGETS], check=True)
 
 

@@ -8,7 +8,7 @@ from benchmarks.judged import once
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
-    """The second call reads what the first one kept."""
+    """The second call reads the results that the first one kept."""
     calls: list[int] = []
 
     def make() -> dict[str, list[np.float32]]:

@@ -1,4 +1,4 @@
-"""Counts that no clock disturbs: what the device is asked for in an update, what the host asks back for in a run."""
+"""Counts that no clock disturbs: operations of the device in an update, and transfers to the host in a run."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tests.runs.stopped_runs import train
 
 pytestmark = pytest.mark.thorough
 
-# Those that compile in a few seconds
+# Algorithms that compile in a few seconds
 QUICK = ["any_percent_bc", "td3_bc", "awac", "iql"]
 
 
@@ -28,7 +28,7 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> str:
 
 
 def test_loops_count_by_their_turns() -> None:
-    """A product in a loop of 7 within one of 5, and one behind them."""
+    """A product in a loop of 7 within one of 5, and one after them."""
     matrix = jnp.ones((64, 64))
 
     def inner(x: jax.Array) -> jax.Array:
@@ -49,7 +49,7 @@ def test_a_loop_without_end_cannot_be_counted() -> None:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_an_update_is_as_few_operations_as_were_measured(name: str) -> None:
-    """The compiler of a results file makes them exactly; two in a hundred are left for another machine's."""
+    """Exact with the compiler version of a results file; another machine may be off by 2%."""
     jaxlib, gpu = versions("jaxlib")["jaxlib"], jax.default_backend() != "cpu"
     measured = [json.loads(path.read_text()) for path in files("programs")]
     alike = [
@@ -61,7 +61,7 @@ def test_an_update_is_as_few_operations_as_were_measured(name: str) -> None:
 
 
 def test_calls_hand_back_one_array_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BC's one metric of 100 updates, and the interval's mean; evaluations and checkpoints read their own."""
+    """BC's only metric for 100 updates, and the interval's mean; evaluations and checkpoints read their own arrays."""
     fetched, counting, value = [], [True], ArrayImpl._value.fget
 
     def counted(array: ArrayImpl) -> Any:

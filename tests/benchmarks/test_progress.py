@@ -1,4 +1,4 @@
-"""What `pytest --benchmark-only` times, what it says meanwhile, and which file it writes."""
+"""`pytest --benchmark-only`: the blocks that it times, its progress lines, and the file that it writes."""
 
 import json
 import os
@@ -17,11 +17,11 @@ from benchmarks.subjects import UPDATES, subject
 
 
 def collected(*flags: str) -> list[str]:
-    """The blocks that a command line chooses, in order, as `iql-block 0-JAX scan`."""
+    """The blocks that a command line selects, in order, such as `iql-block 0-JAX scan`."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "--quiet"]
     # Fewer folders than pytest looks into by itself, since it takes seconds to read them all
     command += ["--benchmark-only", "-o", "testpaths=tests/benchmarks benchmarks"]
-    # A worker of pytest-xdist is told that it is one, and would not time anything.
+    # A worker of pytest-xdist knows that it is one from the environment, and would not time anything.
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run([*command, *flags], capture_output=True, text=True, check=True, cwd=report.ROOT, env=own)
     listed = done.stdout
@@ -31,7 +31,7 @@ def collected(*flags: str) -> list[str]:
 
 
 def expected(climb: Climb, name: str) -> list[str]:
-    """An algorithm's blocks, the rungs in turns."""
+    """An algorithm's blocks, with the rungs taking turns."""
     return [f"{name}-block {block}-{rung}" for block in range(climb.blocks) for rung in climb.rungs(name)]
 
 
@@ -65,7 +65,7 @@ def test_a_line_says_which_block_how_fast_and_how_long_still() -> None:
 
 
 def measured(climb: Climb, seconds: float = 1.0) -> Results:
-    """Results in which every block took as long."""
+    """Results in which every block took the same time."""
     gathered = Results("pytest", climb)
     gathered.peak = 100.0
     for name in UPDATES:
@@ -78,7 +78,7 @@ def measured(climb: Climb, seconds: float = 1.0) -> Results:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of results files."""
+    """An empty folder for results files."""
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     return tmp_path
 
@@ -100,7 +100,7 @@ def test_what_ships_replaces_nothing_of_the_ladder(folder: Path) -> None:
 
 
 def test_a_row_joins_the_others(folder: Path) -> None:
-    """With its own date and load; an algorithm without all its blocks leaves its row as it was."""
+    """With its own date and load; an algorithm with missing blocks leaves its row as it was."""
     first, again = measured(WHAT_SHIPS), measured(WHAT_SHIPS, 0.5)
     first.load_before, again.load_before, again.peak = 0.5, 7.0, 200.0
     path = first.write()

@@ -1,4 +1,4 @@
-"""The check on speed: what counts as slower, what as disturbed, and one real pair of blocks."""
+"""The check on speed: which blocks count as slower, which as disturbed, and one real pair of blocks."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_a_tenth_may_be_lost() -> None:
 
 
 def test_disturbed_pairs_are_measured_again() -> None:
-    """Blocks 1 and 4 were beside another job, so that pairs 1 and 2 do not count."""
+    """Blocks 1 and 4 ran while another job did, so pairs 1 and 2 do not count."""
     recorded = Recorded(lambda number: DISTURBED if number in (1, 4) else 0.0)
     assert ratio(pairs(recorded, "td3_bc")) == 2.0
     assert recorded.timed == 2 * (BLOCKS + 2)
@@ -53,7 +53,7 @@ def test_a_busy_machine_tells_nothing() -> None:
 
 @pytest.mark.thorough
 def test_each_algorithm_has_its_own_process() -> None:
-    """Timed for real: the same process for both rungs, another for another algorithm, and blocks that take time."""
+    """Timed for real: both rungs share a process, another algorithm has another one, and the blocks take time."""
     with closing(Processes()) as processes:
         processes.run(prepare, "any_percent_bc", SHIPPED)
         block = processes.run(timed_block, "any_percent_bc", SHIPPED)
@@ -64,7 +64,7 @@ def test_each_algorithm_has_its_own_process() -> None:
 
 
 def process_of(name: str) -> int:
-    """The number of the process that this is called in."""
+    """The id of the process in which this is called."""
     return os.getpid()
 
 
@@ -97,7 +97,7 @@ def test_the_ladders_file_goes_before_that_of_what_ships(
 def test_what_ships_stands_in_where_the_ladder_has_no_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
-    """An algorithm of neither is told, with the command that measures it."""
+    """An algorithm with neither row is reported, along with the command that measures it."""
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     monkeypatch.setattr(regression, "pairs", lambda processes, name: [(Block(2.0, 0.0), Block(1.0, 0.0))])
     for kind, name in (("updates", "cql"), ("shipped", "iql")):

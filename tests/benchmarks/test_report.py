@@ -1,4 +1,4 @@
-"""The README's and the docs' tables are those of the results files."""
+"""The tables in the README and the docs match the results files."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from shared.commands.reporting import published
 
 
 def test_every_place_is_one_that_is_filled() -> None:
-    """A place whose name the report cannot read would stay as it is, without a word."""
+    """A place with a name that the report cannot read would silently stay as it is."""
     kinds = "|".join(report.TABLES)
     for page in report.PAGES:
         opened = re.findall(rf"<!-- /?(?:{kinds})\b(?!:)", page.read_text())
@@ -36,7 +36,7 @@ def test_an_unknown_table_is_an_error() -> None:
 
 
 def test_a_gpu_without_a_graph_says_nothing_of_pytorchs_best() -> None:
-    """All machines stand beside each other, with what they have all timed."""
+    """All machines are shown side by side, for the algorithms that all of them have timed."""
 
     def machine(gpus: list[str], names: list[str], **rates: float) -> dict:
         timed = {name.replace("_", " "): {"updates_per_second": {"max": rate}} for name, rate in rates.items()}
@@ -59,7 +59,7 @@ def test_a_gpu_without_a_graph_says_nothing_of_pytorchs_best() -> None:
 
 @pytest.mark.parametrize("gpus", [[], ["H200"]])
 def test_a_ladder_of_two_rungs_is_drawn(gpus: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nobody need time many seeds at once, nor a graph."""
+    """It needs neither many seeds at once nor a graph."""
     rung = {"updates_per_second": {"max": 50.0}, "share_of_matmul_peak": 0.5}
     timed = {"gflop_per_update": 1.0, "rungs": {results.EAGER: rung, results.SHIPPED: rung}}
     ladder = {"hardware": {"gpus": gpus, "cpu": "Xeon"}, "algorithms": {"iql": timed}}
@@ -76,7 +76,7 @@ def test_tables_are_of_the_algorithm_that_is_asked_for() -> None:
 
 
 def test_forms_stand_beside_the_default_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Default runs first, then those with settings of their own; other algorithms' are left out."""
+    """Default runs come first, then those with settings of their own; runs of other algorithms are left out."""
     side = {"seeds": [0, 1], "mean": 90.0, "std": 1.0, "updates": 16_000, "steps": [8000], "curves": [[91.0]]}
     runs = {"algorithm": "plas", "dataset": {"name": "mini/hopper-mostly-expert"}}
     runs["frameworks"] = {"torch": side, "jax": side | {"mean": 80.5}}
@@ -91,7 +91,7 @@ def test_forms_stand_beside_the_default_runs(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_every_algorithm_is_listed_once_in_its_family() -> None:
-    """On the front page and on that of algorithms; no family is empty, and each sentence on a choice is one."""
+    """On the front page and on the algorithms page; no family is empty, and each note on a choice is one sentence."""
     for family in Family:
         assert listing.of_family(family), family
     assert sum(len(listing.of_family(family)) for family in Family) == len(PAIRS)
@@ -101,7 +101,7 @@ def test_every_algorithm_is_listed_once_in_its_family() -> None:
 
 
 def test_scores_stand_apart_in_standard_errors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of 60, 62 and 64 the standard error is 1.155, so is that of 4 seeds with the population's deviation of 2."""
+    """60, 62 and 64 have a standard error of 1.155, and so have 4 seeds with a population deviation of 2."""
     monkeypatch.setitem(published.CORL.scores["IQL"], "mini/one", [58.0, 2.0])
     files = {"one": ([60.0, 62.0, 64.0], [60.0, 62.0, 64.0]), "two": ([60.0, 62.0, 64.0], [65.0, 67.0, 69.0])}
     for name, (torch, jax) in files.items():
@@ -114,7 +114,7 @@ def test_scores_stand_apart_in_standard_errors(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     head, _, one, two = report.scores(None).splitlines()
     cells = [dict(zip(head.split(" | ")[4:], row.split(" | ")[4:], strict=True)) for row in (one, two)]
-    # 4.303 standard errors on either side, by Student's t of 2 degrees
+    # 4.303 standard errors on either side, by Student's t with 2 degrees of freedom
     assert cells[0]["PyTorch [95%]"] == "62.0 [57.0, 67.0]"
     assert cells[0]["JAX less PyTorch, in standard errors"] == "+0.0, 0.0"
     assert cells[0]["CORL's"] == "58.0 ± 2.0 (4)"
@@ -124,7 +124,7 @@ def test_scores_stand_apart_in_standard_errors(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_costs_and_scores_are_those_of_results_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An algorithm that was not measured has empty cells; other runs than default ones give no score."""
+    """An algorithm that was not measured has empty cells; only default runs give a score."""
     timed = {"algorithms": {"td3_bc": {"gflop_per_update": 0.414}}}
     (tmp_path / "shipped-machine.json").write_text(json.dumps(timed))
     for name, dataset, updates in (("td3_bc", "mini/hopper-mostly-expert", 20_000), ("crr", "mini/other", 12_000)):

@@ -1,4 +1,4 @@
-"""Every rung of the benchmark's ladders makes the updates that ship: the same numbers, faster or slower."""
+"""Every rung of the benchmark's ladders makes the same updates as the code that ships, just faster or slower."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from shared.frameworks.twins import load_twin
 from tests.benchmarks.uncompiled import compile_nothing
 
 SETTINGS = {"batch_size": 8, "device": "cpu"}
-# Fresh moments magnify rounding, hence double precision; 100 times what was measured.
+# Fresh moments magnify rounding, so double precision is used; the limit is 100 times the measured error.
 TOLERANCE = 1e-9
 
 pytestmark = pytest.mark.thorough
@@ -32,46 +32,46 @@ pytestmark = pytest.mark.thorough
 
 @pytest.fixture(autouse=True)
 def float64() -> Iterator[None]:
-    """Both frameworks in double precision, JAX compiled in haste: it is the updates that count."""
+    """Both frameworks in double precision, with quickly compiled JAX, since only the updates matter."""
     with both_in("float64"), hardly_optimised():
         yield
 
 
 def small(name: str, updates: int = 7) -> Subject:
-    """Few rows and small batches; seven updates, unless told otherwise, so that no period of delayed ones fits.
+    """A few rows and small batches; by default seven updates, which no period of delayed updates divides.
 
-    The updates of two phases are the offline ones, as where they are timed.
+    For algorithms with two phases these are offline updates, as in the timings.
     """
     variant = {key: value for key, value in PAIRS[name].variants["default"].items() if key != "offline_iterations"}
     return Subject(name, updates, SETTINGS | variant, rows=200)
 
 
 def jax_parts(state: Any) -> dict[str, np.ndarray]:
-    """Every number of a state by name."""
+    """Every number of a state, by name."""
     parts = {part: named(getattr(state, part)) for part in part_names(state)}
     return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
 
 
 def torch_parts(trainer: Any, like: Any) -> dict[str, np.ndarray]:
-    """Likewise of a trainer, whose parts carry the names of the JAX state's."""
+    """The same of a trainer, whose parts have the names of the JAX state's parts."""
     return {f"{part}.{name}": v for part in part_names(like) for name, v in torch_part(trainer, part).items()}
 
 
 def check(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = TOLERANCE) -> None:
-    """Fails where a number is further off."""
+    """Fails if any number is further off."""
     apart = errors(found, expected)
     assert max(apart.values()) <= tolerance, {name: value for name, value in apart.items() if value > tolerance}
 
 
-# A pair of each kind that a rung must get right. These are delayed updates, draws that change with the update's number,
-# and windows drawn within the loop. Others are told an update's number, or have two buffers.
-# MOPO's batches have the dataset's rows and a model's.
+# One pair of each kind that a rung must get right: delayed updates, draws that depend on the update's number, and
+# windows drawn within the loop. Others receive an update's number, or have two buffers. MOPO's batches mix the
+# dataset's rows with a model's.
 EACH_KIND = ("td3_bc", "cql", "dt", "finetune/spot", "finetune/rebrac", "model_based/mopo")
 
 
 @pytest.mark.parametrize("name", EACH_KIND)
 def test_a_call_for_each_update_is_the_scan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the host draws and gathers the batch or the device does."""
+    """Whether the host or the device draws and gathers the batch."""
     compile_nothing(monkeypatch)
     expected = jax_parts(jax_rungs.scan(small(name))())
     for rung in (jax_rungs.host_batches, jax_rungs.device_batches):
@@ -88,7 +88,7 @@ def test_each_seed_of_many_is_its_own_run(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def check_torch(rung: Any, name: str, tolerance: float) -> None:
-    """Fails where a rung's updates differ from those of PyTorch eager."""
+    """Fails if a rung's updates differ from those of PyTorch eager."""
     torch._dynamo.reset()
     subject, parts = small(name), []
     like = blank_state(subject.pair.jax, subject.pair.jax.TrainConfig(**subject.settings), STATE_DIM, ACTION_DIM)
@@ -103,21 +103,21 @@ def test_a_sync_changes_no_bit() -> None:
 
 
 def test_compiled_code_makes_the_same_updates() -> None:
-    """Of behaviour cloning, whose code takes the compiler least time."""
+    """With behaviour cloning, which compiles fastest."""
     check_torch(torch_rungs.compiled, "any_percent_bc", TOLERANCE)
 
 
 def of_its_own(name: str) -> bool:
-    """Whether no other pair makes the same updates: those of most that go online are their offline pairs'."""
+    """Whether no other pair makes the same updates; most pairs that go online share them with their offline pair."""
     return name.removeprefix("finetune/") not in PAIRS.keys() - {name}
 
 
 @pytest.mark.parametrize("name", [name for name in PAIRS if name not in torch_rungs.NOT_COMPILED and of_its_own(name)])
 def test_what_is_compiled_is_the_update(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For every kind of update what `torch.compile` takes down: losses, backward passes and steps of Adam.
+    """`torch.compile` captures losses, backward passes and steps of Adam for every kind of update.
 
-    They run one by one here; code generated for all of them would take minutes. In single precision compiled Adam
-    rounds 1 - beta^t, which is 7e-6 of a step.
+    The captured operations run one by one here, because generating code for all of them would take minutes. In single
+    precision compiled Adam rounds 1 - beta^t, which changes a step by 7e-6.
     """
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     precision = PAIRS[name].compiled_in
@@ -126,14 +126,14 @@ def test_what_is_compiled_is_the_update(name: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_nothing_is_left_uncompiled_where_several_rungs_share_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """IQL has three optimisers, and compiled code is timed as it is and in graphs of two lengths."""
+    """IQL has three optimisers, and compiled code is timed both as it is and in graphs of two lengths."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     torch._dynamo.reset()
     for _ in range(3):
         torch_rungs.compiled(small("iql"))()
 
 
-# What Python tells an audit hook of that no update needs: files, folders, modules and processes
+# Audit events that no update should cause: files, folders, modules and processes
 _OUTSIDE = ("open", "import", "os.", "pathlib.", "glob.", "shutil.", "subprocess.", "socket.", "marshal.")
 _heard: list[str] | None = None
 
@@ -143,12 +143,12 @@ def _listen(event: str, given: tuple[Any, ...]) -> None:
         _heard.append(f"{event} {given[:1]}")
 
 
-# A hook stays for the rest of the process, so there is one.
+# An audit hook stays for the rest of the process, so there is only one.
 sys.addaudithook(_listen)
 
 
 def heard(work: Callable[[], Any]) -> list[str]:
-    """What a piece of work asks of the file system or the import system."""
+    """The requests that a piece of work makes of the file system or the import system."""
     global _heard
     _heard = []
     try:
@@ -159,17 +159,17 @@ def heard(work: Callable[[], Any]) -> list[str]:
 
 
 def test_a_look_at_the_disk_is_heard() -> None:
-    """The mistake that the next test is for: a twin's file was looked for at every update."""
+    """The mistake that the next test guards against: looking for a twin's file at every update."""
     twin = load_twin("torch", "td3_bc")
     assert heard(lambda: load_twin.__wrapped__("torch", "td3_bc"))
     assert not heard(lambda: load_twin("torch", "td3_bc"))
     assert load_twin("torch", "td3_bc") is twin
 
 
-# The model's rows and the neighbours of PRDC are not gathered from a packed dataset, so no host hands over batches.
+# The model's rows and PRDC's neighbours do not come from a packed dataset, so no host gathers batches for them.
 @pytest.mark.parametrize("name", [*EACH_KIND, "any_percent_bc", "prdc", "awr", "discrete/bcq", "model_based/dynamics"])
 def test_no_timed_block_looks_at_the_disk(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but updates is timed: what a block asks of the file system, or imports, is charged to its framework."""
+    """Only updates are timed, because any file access or import in a block would be charged to its framework."""
     compile_nothing(monkeypatch)
     subject = small(name, updates=3)
     makers = [torch_rungs.synced, torch_rungs.eager, jax_rungs.device_batches, jax_rungs.scan]

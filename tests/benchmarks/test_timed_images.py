@@ -1,4 +1,4 @@
-"""Updates from images, timed: each program makes the same ones, and a row holds what its file says."""
+"""Timing updates from images: each program makes the same updates, and a row records the facts of its file."""
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ NAME = "discrete/bc"
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Subject:
-    """A case of few updates; programs that earlier tests compiled are forgotten."""
+    """A case with few updates; programs that earlier tests compiled are cleared."""
     case = images.Case((6, 10, 10), "minatar", 1, 3, {"batch_size": 8, "hidden_dims": (16,)})
     monkeypatch.setitem(images.CASES, NAME, case)
     monkeypatch.setattr(images, "ROWS", 50)
@@ -24,14 +24,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Subject:
 
 
 def program(subject: Subject) -> str:
-    """What the compiler makes of an interval."""
+    """The compiled text of an interval."""
     train, arguments = jax_rungs.interval(subject)
     return train.func.lower(*arguments, **train.keywords).compile().as_text()
 
 
 @pytest.mark.thorough
 def test_both_forms_make_the_same_updates(small: Subject) -> None:
-    """In double precision; one convolves by products, the other does not."""
+    """In double precision; one convolves by matrix products, the other does not."""
     with both_in("float64"):
         ours = images.warm_block(NAME, SHIPPED)()
         jax.clear_caches()
@@ -42,7 +42,7 @@ def test_both_forms_make_the_same_updates(small: Subject) -> None:
 
 @pytest.mark.thorough
 def test_each_program_is_what_its_name_says(small: Subject) -> None:
-    """PyTorch's trainer counts its updates; of JAX's programs one has convolutions."""
+    """PyTorch's trainer counts its updates; only one of JAX's programs contains convolutions."""
     assert images.warm_block(NAME, EAGER)().total_it == 2 * small.updates
     assert images.facts(NAME) == {"image": [6, 10, 10], "encoder": "minatar", "batch_size": 8}
     assert " convolution(" not in program(small)

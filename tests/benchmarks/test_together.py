@@ -1,4 +1,4 @@
-"""Rungs that compile side by side, and what is written of those that are ready."""
+"""Rungs that compile side by side, and the results that are written of those that are ready."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ ASKED = [EAGER, COMPILED, SHIPPED, "JAX scan, 16 seeds"]
     ],
 )
 def test_a_ladder_has_all_of_pytorch(ready: list[str], kind: str) -> None:
-    """Over PyTorch's best nothing can be said without it; a JAX rung may be missing."""
+    """Without it there is no comparison with PyTorch's best; a JAX rung may be missing."""
     climb = together.climb_of("iql", ready, ASKED)
     assert climb.kind == kind
     assert climb.rungs("iql") == (ready if kind == "updates" else WHAT_SHIPS.rungs("iql"))
@@ -39,7 +39,7 @@ def test_a_rung_that_does_not_exist_is_not_missing() -> None:
 
 
 class Executor:
-    """Stands for an algorithm's process."""
+    """Stands in for an algorithm's process."""
 
     def __init__(self, answer: Callable[[str], float]) -> None:
         self.answer = answer
@@ -50,12 +50,12 @@ class Executor:
         return self
 
     def result(self) -> float:
-        """What became of it."""
+        """The outcome of the preparation."""
         return self.answer(self.rung)
 
 
 def workers(answer: Callable[[str], float]) -> together.Workers:
-    """Two algorithms' processes, which answer so."""
+    """Two algorithms' processes, which give this answer."""
     made = together.Workers([])
     made._executors = {name: Executor(answer) for name in ("iql", "td3_bc")}
     return made
@@ -95,7 +95,7 @@ def test_an_unknown_algorithm_is_an_error(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_a_row_of_what_ships_holds_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled PyTorch is not ready, and many seeds are."""
+    """Although many seeds are ready; compiled PyTorch is not."""
     timed: list[Any] = []
     made = workers(lambda rung: 1.0)
     monkeypatch.setattr(together, "Workers", lambda names: made)
@@ -128,7 +128,7 @@ def test_a_broken_process_costs_no_other(monkeypatch: pytest.MonkeyPatch, capsys
 
 @pytest.mark.thorough
 def test_what_is_ready_is_timed_and_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In processes of their own, as a user would have it."""
+    """In processes of their own, as on a user's machine."""
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     monkeypatch.setattr(sys, "argv", ["together", "any_percent_bc", "--rungs", EAGER, SHIPPED])
     together.main()

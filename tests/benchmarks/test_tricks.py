@@ -1,4 +1,4 @@
-"""Every trick that is measured makes the updates that ship, in double precision."""
+"""Every measured trick makes the same updates as the code that ships, in double precision."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.thorough
 
 @pytest.fixture(autouse=True)
 def float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """JAX in double precision, without a compiler: it is the updates that count."""
+    """JAX in double precision, without a compiler, since only the updates matter."""
     compile_nothing(monkeypatch)
     with both_in("float64"):
         yield
@@ -30,7 +30,7 @@ def networks(state: Any) -> dict[str, Any]:
 
 @cache
 def shipped(algorithm: str) -> dict[str, Any]:
-    """The same of what ships."""
+    """The networks after the updates of the code that ships."""
     return networks(jax_rungs.scan(small(algorithm))())
 
 

@@ -1,4 +1,4 @@
-"""The rungs of JAX's ladder without a compiler: it is the updates that count, not their speed."""
+"""The rungs of JAX's ladder without a compiler, for tests of their updates rather than their speed."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -27,13 +27,13 @@ class Uncompiled:
 
 @cache
 def fresh(twin: ModuleType, *arguments: Any) -> Any:
-    """A twin's state from the key that every rung begins with."""
+    """A twin's state from the key that every rung starts with."""
     key = jax.random.key(jax_rungs.WEIGHTS_SEED)
     return interpreted(lambda key: twin.create_train_state(key, *arguments))(key)
 
 
 def compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the rungs compute by NumPy what they would compile, the interval that ships included."""
+    """Makes the rungs compute with NumPy instead of compiling, including the interval that ships."""
     interval = jax_rungs.interval
 
     def uncompiled_interval(subject: Subject) -> tuple[Callable, tuple]:

@@ -1,7 +1,7 @@
-"""Asks rliable for its statistics of three made-up sets of scores: `python tests/commands/record_rliable.py`.
+"""Records rliable's statistics of three made-up sets of scores: `python tests/commands/record_rliable.py`.
 
-It writes `data/rliable.json`, which `test_statistics.py` holds ours to. It needs `pip install rliable 'pandas<3'`.
-Nothing else here does.
+It writes `data/rliable.json`, which `test_statistics.py` compares our statistics with. Only this script needs `pip
+install rliable 'pandas<3'`.
 """
 
 import json
@@ -16,7 +16,7 @@ FILE = Path(__file__).parent / "data" / "rliable.json"
 
 
 def scores() -> dict[str, dict[str, np.ndarray]]:
-    """Two algorithms each, (runs, tasks): of alike tasks, of skewed and heavy-tailed ones, of few runs with ties."""
+    """Scores (runs, tasks) of two algorithms each: similar tasks, skewed and heavy-tailed ones, few runs with ties."""
     rng = np.random.default_rng(0)
     difficulty = rng.uniform(20.0, 90.0, size=6)
     return {
@@ -27,7 +27,7 @@ def scores() -> dict[str, dict[str, np.ndarray]]:
 
 
 def asked(first: np.ndarray, second: np.ndarray) -> dict[str, object]:
-    """What rliable says of two algorithms; an interval is a list of both bounds."""
+    """Statistics of two algorithms by rliable; an interval is a list of both bounds."""
     np.random.seed(0)  # noqa: NPY002  # its bootstrap draws from the global generator
     thresholds = np.linspace(0.0, 100.0, 6)
 
@@ -38,7 +38,7 @@ def asked(first: np.ndarray, second: np.ndarray) -> dict[str, object]:
         return np.array([metrics.aggregate_iqm(matrix)])
 
     def better(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-        # What rliable's own function says, which takes a millisecond for each task of each resample
+        # The result of rliable's own function, which takes a millisecond for each task of each resample
         above = (ours[:, None] > theirs) + 0.5 * (ours[:, None] == theirs)
         return np.array([above.mean()])
 

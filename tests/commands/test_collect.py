@@ -1,4 +1,4 @@
-"""The collector: what each recipe leaves, that it goes on where it was cut, and what the bundled sets promise."""
+"""The collector: the files of each recipe, continuing after an interruption, and the promises of the bundled sets."""
 
 import dataclasses
 import hashlib
@@ -42,12 +42,12 @@ ATTRIBUTES = {
     *(f"{package}_version" for package in ("mujoco", "gymnasium", "numpy", "jax")),
 }
 OF_ROBOTS = {"total_mass"}
-# Where D4RL has no reference scores, the file states its own.
+# If D4RL has no reference scores, the file states its own.
 OF_OTHERS = {"training_settings", "ref_min_score", "ref_max_score"}
 
 
 def tiny(folder: Path, name: str, *options: str) -> Path:
-    """A collection that takes seconds, its training shared with others in the folder; returns the file."""
+    """Makes a collection in seconds, sharing its training with others in the folder, and returns the file."""
     output = folder / f"{name}.hdf5"
     places = ["--work_dir", str(folder / "work"), "--output", str(output)]
     assert ended(main, [f"hopper-{name}", *TINY, *places, *options]) == 0
@@ -56,20 +56,20 @@ def tiny(folder: Path, name: str, *options: str) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds a tiny training, and medium-expert of it."""
+    """A folder with a tiny training and its medium-expert dataset."""
     folder = tmp_path_factory.mktemp("collect")
     tiny(folder, "medium-expert", "--size", "150")
     return folder
 
 
 BUNDLED = {name: names.dataset_path(name) for name in names.bundled()}
-# Takes a training; what is on the disk already is looked at on the spot.
+# It needs a training; files that are already on the disk are checked right away.
 TINY_ONE = pytest.param("tiny", marks=pytest.mark.thorough)
 
 
 @pytest.fixture(params=[TINY_ONE, *BUNDLED])
 def file(request: pytest.FixtureRequest) -> Iterator[h5py.File]:
-    """The file of a tiny collection, and those in the repository."""
+    """The file of a tiny collection, and those of the repository."""
     tiny_one = request.param == "tiny"
     path = request.getfixturevalue("folder") / "medium-expert.hdf5" if tiny_one else BUNDLED[request.param]
     with h5py.File(path) as opened:
@@ -77,20 +77,20 @@ def file(request: pytest.FixtureRequest) -> Iterator[h5py.File]:
 
 
 def arrays(file: h5py.File) -> dict[str, h5py.Dataset]:
-    """All arrays of a file by their names."""
+    """All arrays of a file, by name."""
     found: dict[str, h5py.Dataset] = {}
     file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
     return found
 
 
 def bounds(file: h5py.File) -> list[tuple[int, int]]:
-    """First row of each episode, and the row after its last one."""
+    """The first row of each episode, and the row after its last one."""
     ends = np.flatnonzero(file["terminals"][:] | file["timeouts"][:]) + 1
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
 def parts_of(file: h5py.File) -> dict[str, list[tuple[int, int]]]:
-    """The episodes of each part of a dataset, such as `medium` and `expert`, which lie in this order."""
+    """The episodes of each part of a dataset, such as `medium` and `expert`, in the order of the file."""
     found, rest = {}, bounds(file)
     for name in [part for part in ("medium", "expert", "replay", "random") if f"{part}_episodes" in file.attrs]:
         count = int(file.attrs[f"{name}_episodes"])
@@ -100,12 +100,12 @@ def parts_of(file: h5py.File) -> dict[str, list[tuple[int, int]]]:
 
 
 def is_finite(file: h5py.File) -> bool:
-    """Whether its actions are."""
+    """Whether its actions are finite."""
     return file["actions"].ndim == 1
 
 
 def equal_files(first: Path, second: Path) -> bool:
-    """Every byte."""
+    """Whether every byte is equal."""
     return first.read_bytes() == second.read_bytes()
 
 
@@ -113,7 +113,7 @@ def equal_files(first: Path, second: Path) -> bool:
 
 
 def test_layout_is_that_of_d4rls_v2_files(file: h5py.File) -> None:
-    """Names, shapes, types and compression; without what a compact file leaves out, no more and no less."""
+    """Names, shapes, types and compression; exactly these arrays, except those that a compact file leaves out."""
     found = arrays(file)
     with_spare = set(found) >= SPARE
     assert set(found) == set(SHAPES) - (set() if with_spare else SPARE)
@@ -135,7 +135,7 @@ def test_layout_is_that_of_d4rls_v2_files(file: h5py.File) -> None:
 
 
 def test_attributes_say_how_the_file_was_made(file: h5py.File) -> None:
-    """All of them, for an environment that steps as D4RL's, or another one."""
+    """Exactly these attributes, for an environment that steps as D4RL's do and for others."""
     own = OF_ROBOTS if str(file.attrs["env_id"]).startswith("d4rl/") else OF_OTHERS
     facts = {f"{part}_{fact}" for part in parts_of(file) for fact in FACTS}
     assert set(file.attrs) >= own | ATTRIBUTES | facts | ({"n_actions"} if is_finite(file) else set())
@@ -148,7 +148,7 @@ def test_attributes_say_how_the_file_was_made(file: h5py.File) -> None:
 
 
 def test_figures_of_each_part_follow_from_its_rows(file: h5py.File) -> None:
-    """Episodes, rows, mean and standard deviation of the return."""
+    """Episodes, rows, and the mean and standard deviation of the return."""
     rewards = file["rewards"][:].astype(np.float64)
     for part, episodes in parts_of(file).items():
         returns = [rewards[begin:end].sum() for begin, end in episodes]
@@ -158,9 +158,9 @@ def test_figures_of_each_part_follow_from_its_rows(file: h5py.File) -> None:
 
 
 def test_episodes_are_whole(file: h5py.File) -> None:
-    """The last row of each has exactly one flag; each begins elsewhere; recorded ones last to a fall or the limit.
+    """The last row of each has exactly one flag; each starts differently; recorded ones last until a fall or the limit.
 
-    SpaceInvaders always begins with the same picture.
+    SpaceInvaders always starts with the same picture.
     """
     terminals, timeouts = file["terminals"][:], file["timeouts"][:]
     assert not (terminals & timeouts).any()
@@ -175,9 +175,9 @@ def test_episodes_are_whole(file: h5py.File) -> None:
 
 @pytest.mark.parametrize("file", [TINY_ONE, "mini/hopper-medium-expert"], indirect=True)
 def test_stepping_again_gives_the_same_rows(file: h5py.File) -> None:
-    """A row's state and action lead to its reward and next observation, up to the state's rounding to float32.
+    """A row's state and action give its reward and next observation, up to the rounding of the state to float32.
 
-    Measured over 3,900 rows: 1.1e-6 in a next observation and 3e-7 in a reward, at most.
+    Over 3,900 rows the largest difference was 1.1e-6 in a next observation and 3e-7 in a reward.
     """
     found = {name: array[:] for name, array in arrays(file).items()}
     env = make_env("d4rl/hopper-v2")
@@ -193,7 +193,7 @@ def test_stepping_again_gives_the_same_rows(file: h5py.File) -> None:
         np.testing.assert_allclose(observation, found["next_observations"][row], rtol=0, atol=1e-5)
 
 
-# Of the other sets, those of a few episodes and of short ones
+# Of the other sets, those with few or short episodes
 SMALLER = {
     "mini/hopper-mostly-expert": [28_764],
     "mini/pendulum-medium-expert": [20_298],
@@ -202,7 +202,7 @@ SMALLER = {
 
 
 def test_the_bundled_sets_are_small_and_have_enough_rows() -> None:
-    """They are part of the repository; those of one kind have about as many rows."""
+    """They are part of the repository; sets of one kind have about the same number of rows."""
     assert sum(path.stat().st_size for path in BUNDLED.values()) < 20_000_000
     of_games = {
         name: path for name, path in BUNDLED.items() if name.startswith(("mini/cartpole", "mini/spaceinvaders"))
@@ -218,13 +218,13 @@ def test_the_bundled_sets_are_small_and_have_enough_rows() -> None:
 
 
 def test_the_first_bundled_set_is_what_every_published_result_rests_on() -> None:
-    """Byte for byte."""
+    """Byte for byte equal."""
     digest = hashlib.sha256(BUNDLED["mini/hopper-medium-expert"].read_bytes()).hexdigest()
     assert digest == "63c6c652f8c4e7c999da2eeaa0aa9d99ffafe42188e9a20c284bdde6ad61de62"
 
 
 def test_bundled_policies_are_an_expert_and_one_of_a_third(file: h5py.File) -> None:
-    """By the returns in the attributes; where robots fall at all, the medium policy does so in most episodes."""
+    """Measured by the returns in the attributes; if robots fall at all, the medium policy does in most episodes."""
     parts = parts_of(file)
     if not {"medium", "expert"} <= parts.keys() or file.attrs["expert_return_mean"] < 100:  # the tiny one, or a part
         return
@@ -238,7 +238,7 @@ def test_bundled_policies_are_an_expert_and_one_of_a_third(file: h5py.File) -> N
 
 @pytest.mark.thorough
 def test_as_much_is_recorded_as_was_asked_for(folder: Path) -> None:
-    """At least 150 kept rows of each policy, in whole episodes and not one episode more than needed."""
+    """At least 150 kept rows of each policy, in whole episodes, with no more episodes than needed."""
     with h5py.File(folder / "medium-expert.hdf5") as file:
         parts = parts_of(file)
     assert list(parts) == ["medium", "expert"]
@@ -250,7 +250,7 @@ def test_as_much_is_recorded_as_was_asked_for(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_medium_expert_is_both_one_after_the_other(folder: Path) -> None:
-    """The same rows as each of them alone."""
+    """The rows equal those of the two sets collected alone."""
     alone = [tiny(folder, name, "--size", "150") for name in ("medium", "expert")]
     with h5py.File(folder / "medium-expert.hdf5") as both, h5py.File(alone[0]) as medium, h5py.File(alone[1]) as expert:
         for name in SHAPES:
@@ -260,7 +260,7 @@ def test_medium_expert_is_both_one_after_the_other(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_replays_are_what_the_agent_saw(folder: Path) -> None:
-    """Full: every step; medium: those up to the medium policy; with a size: whole episodes of it."""
+    """Full: every step; medium: those up to the medium policy; with a size: whole episodes from it."""
     full, medium = tiny(folder, "full-replay"), tiny(folder, "medium-replay")
     some = folder / "some.hdf5"
     tiny(folder, "full-replay", "--size", "300", "--compact", "--output", str(some))
@@ -279,7 +279,7 @@ def test_replays_are_what_the_agent_saw(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_random_is_a_fresh_policy_and_needs_no_training(tmp_path: Path) -> None:
-    """Seconds, whatever `--steps` says."""
+    """It takes seconds, whatever `--steps` says."""
     output = tmp_path / "random.hdf5"
     arguments = ["hopper-random", "--size", "100", "--work_dir", str(tmp_path / "w"), "--output", str(output)]
     assert ended(main, arguments) == 0
@@ -292,7 +292,7 @@ def test_random_is_a_fresh_policy_and_needs_no_training(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_minaris_set_holds_the_same_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read back by our reader, with the state after each episode's last action, and the environment to score in."""
+    """Read back by our reader, with the state after each episode's last action and the environment for the score."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     name = "collected/hopper/medium-expert-v0"
     arguments = ["hopper-medium-expert", *TINY, "--size", "150", "--work_dir", str(folder / "work")]
@@ -308,7 +308,7 @@ def test_minaris_set_holds_the_same_rows(folder: Path, tmp_path: Path, monkeypat
 
 @pytest.mark.thorough
 def test_either_twin_trains(tmp_path: Path) -> None:
-    """PyTorch's too; its file says so."""
+    """A file of PyTorch's twin says so."""
     short = [*TINY[:1], "400", *TINY[2:], "--size", "30", "--framework", "torch"]
     output = tmp_path / "a.hdf5"
     assert ended(main, ["hopper-expert", *short, "--work_dir", str(tmp_path / "w"), "--output", str(output)]) == 0
@@ -317,24 +317,24 @@ def test_either_twin_trains(tmp_path: Path) -> None:
         assert "--framework torch" in file.attrs["command"]
 
 
-# ---- going on ------------------------------------------------------------------------------------------------------
+# ---- resuming ------------------------------------------------------------------------------------------------------
 
 
 class Killed(Exception):
-    """Stands for the end of the process."""
+    """Stands in for the end of the process."""
 
 
 @pytest.mark.thorough
 def test_a_collection_that_was_killed_twice_gives_the_same_bytes(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once between two checkpoints, once while it recorded; what was done is not done again."""
+    """Once between two checkpoints, once while it recorded; finished work is not repeated."""
     twin = load_twin("jax", "sac")
     saving, playing = twin.save_checkpoint, Recorder._play
     saved, played = [], []
 
     def save_once(path: Path, *args: object, **kwargs: object) -> None:
-        # The run's own checkpoint, then the collection's
+        # First the run's own checkpoint, then the collection's
         if len(saved) == 2:
             raise Killed
         saved.append(path)
@@ -369,7 +369,7 @@ def test_a_collection_that_was_killed_twice_gives_the_same_bytes(
 
 @pytest.mark.thorough
 def test_another_seed_gives_another_file(folder: Path, tmp_path: Path) -> None:
-    """The fresh policy's, which needs no training."""
+    """With the fresh policy, which needs no training."""
     outputs = [tmp_path / f"{seed}.hdf5" for seed in (0, 1)]
     for seed, output in enumerate(outputs):
         work = ["--work_dir", str(tmp_path / f"w{seed}"), "--output", str(output)]
@@ -380,7 +380,7 @@ def test_another_seed_gives_another_file(folder: Path, tmp_path: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What `train` looks at."""
+    """The settings that `train` reads."""
 
     max_timesteps: int = 30
     batch_size: int = 8
@@ -390,7 +390,7 @@ class Config:
 
 
 def test_a_training_goes_on_from_its_last_checkpoint_or_not_at_all(tmp_path: Path) -> None:
-    """Longer: from there; shorter: its beginning; with other settings: refused in one line."""
+    """A longer one continues there, a shorter one uses its beginning, and other settings are refused in one line."""
     asked = []
 
     def run(config: Config) -> None:
@@ -412,7 +412,7 @@ def test_a_training_goes_on_from_its_last_checkpoint_or_not_at_all(tmp_path: Pat
 
 @pytest.mark.thorough
 def test_a_failed_write_leaves_the_old_file(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new one takes its place when it is complete, and leaves nothing behind when it is not."""
+    """The new file replaces it only when it is complete, and a failure leaves nothing behind."""
     output = tmp_path / "medium.hdf5"
     output.write_bytes(b"old")
 
@@ -430,15 +430,15 @@ def test_a_failed_write_leaves_the_old_file(folder: Path, tmp_path: Path, monkey
 
 
 class EndsAfterThreeSteps(gymnasium.Wrapper):
-    """Says that the episode ended in step 3, for the reasons it was given."""
+    """Ends the episode every third step, for the given reasons."""
 
     def __init__(self, fell: bool, timeout: bool) -> None:
-        """Hopper underneath, which does not end so soon."""
+        """Wraps Hopper, which does not end so soon."""
         super().__init__(make_env("d4rl/hopper-v2"))
         self.reasons, self.steps = (fell, timeout), 0
 
     def step(self, action: np.ndarray) -> tuple:
-        """Hopper's step with another end."""
+        """Hopper's step with the given end."""
         self.steps += 1
         return (*super().step(action)[:2], *(self.reasons if self.steps % 3 == 0 else (False, False)), {})
 
@@ -464,7 +464,7 @@ def test_an_episode_ends_with_one_flag(
 
 
 def test_an_episode_without_an_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an environment without a time limit: a cut is a timeout and no terminal."""
+    """In an environment without a time limit, a cut counts as a timeout and not as a terminal."""
     monkeypatch.setattr("shared.envs.stepping.make_env", lambda *_: EndsAfterThreeSteps(False, False))
     monkeypatch.setattr(recording, "time_limit", lambda _: None)
     monkeypatch.setattr(recording, "MAX_EPISODE_STEPS", 7)
@@ -479,7 +479,7 @@ def test_an_episode_without_an_end_is_cut(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_part_that_was_cut_is_recorded_again(
     left: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """To the same bytes, and a line says so."""
+    """It gives the same bytes, and a line says that it was recorded again."""
     monkeypatch.setattr("shared.envs.stepping.make_env", lambda *_: EndsAfterThreeSteps(True, False))
     recorder = Recorder("d4rl/hopper-v2", lambda: wobble, 0, tmp_path)
     recorder.part(0)
@@ -495,7 +495,7 @@ def test_a_part_that_was_cut_is_recorded_again(
 
 
 def made_up(*lengths: int) -> list[Rows]:
-    """Episodes of these lengths that a time limit ended."""
+    """Episodes of these lengths, each ended by a time limit."""
     return [
         Rows(*[np.full(length, number)] * 4, np.zeros(length, bool), np.arange(length) == length - 1, *[None] * 2)
         for number, length in enumerate(lengths)
@@ -506,13 +506,13 @@ def made_up(*lengths: int) -> list[Rows]:
 def test_rows_that_a_reader_drops_do_not_count(
     size: int, episodes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two episodes of 1000 steps have two timeout rows, and one row may be the file's last."""
+    """Two episodes of 1000 steps have two timeout rows, and the file's last row may be one of them."""
     monkeypatch.setattr(Recorder, "part", lambda *_: made_up(*[1000] * EPISODES))
     assert len(Recorder("d4rl/hopper-v2", None, 0, tmp_path).record(size, "")) == episodes
 
 
 def test_a_replay_is_thinned_evenly() -> None:
-    """Whole episodes, no more rows than asked for, from its beginning as from its end."""
+    """Whole episodes from start to end, with no more rows than requested."""
     episodes = made_up(*[10, 20, 30] * 50)
     chosen = spread(episodes, 600)
     assert 570 <= sum(len(episode.rewards) for episode in chosen) <= 600
@@ -522,7 +522,7 @@ def test_a_replay_is_thinned_evenly() -> None:
 
 
 def test_episodes_are_told_apart_again() -> None:
-    """What was joined is split at the same rows."""
+    """Joined episodes are split again at the same rows."""
     rows = [Rows(*(np.zeros(len(e.rewards)) if c is None else c for c in e)) for e in made_up(3, 1, 4)]
     assert [len(episode.rewards) for episode in split(joined(rows))] == [3, 1, 4]
 
@@ -538,7 +538,7 @@ def rated(*snapshots: Snapshot) -> dict[str, int]:
 
 
 def test_the_medium_policy_falls_and_comes_before_the_expert() -> None:
-    """Not the policy that stands still for a third of the return, nor one from after the expert."""
+    """Not the policy that stands still for a third of the return, nor a policy from after the expert."""
     still, broken_again = Snapshot(2, 1000.0, 0.0), Snapshot(5, 1001.0, 1.0)
     chosen = rated(Snapshot(1, 10.0, 1.0), still, Snapshot(3, 900.0, 1.0), Snapshot(4, 3000.0, 0.1), broken_again)
     assert chosen == {"medium": 3, "expert": 4}
@@ -579,7 +579,7 @@ def test_where_returns_are_negative_the_medium_policy_has_come_a_third_of_the_wa
 def test_unusable_options_are_answered_in_one_line(
     arguments: list[str], word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 2, and nothing is made."""
+    """The exit code is 2, and nothing is written."""
     monkeypatch.chdir(tmp_path)
     assert ended(main, arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -589,7 +589,7 @@ def test_unusable_options_are_answered_in_one_line(
 
 
 def test_help_explains_the_options(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every option with a sentence and its default."""
+    """Every option has a sentence and its default."""
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = " ".join(capsys.readouterr().out.split())
@@ -601,7 +601,7 @@ def test_help_explains_the_options(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_name_is_one_of_d4rls() -> None:
-    """24 of them, all with a `-v2`."""
+    """24 of them, each with a `-v2` version."""
     assert len(NAMES) == 24
     assert all(f"{name}-v2" in names.D4RL_FACTS for name in NAMES)
     assert recording.EPISODES == 10

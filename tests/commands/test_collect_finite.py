@@ -1,4 +1,4 @@
-"""Datasets of finite actions that `corl-twins collect` makes with DQN, and the three of CartPole that are bundled."""
+"""Datasets of finite actions that `corl-twins collect` makes with DQN, and the three bundled CartPole sets."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ SHORT = ["--steps", "600", "--random_steps", "100", "--batch_size", "8", "--hidd
 
 @pytest.mark.parametrize("framework", ["jax", pytest.param("torch", marks=pytest.mark.thorough)])
 def test_finite_actions_are_collected_by_dqn(framework: str, tmp_path: Path) -> None:
-    """Every row of the training; and of its policies whole episodes, whose last row says how they ended."""
+    """Every row of the training, and for its policies whole episodes whose last row says how they ended."""
     made = {}
     for kind in ("full-replay", "medium-expert"):
         made[kind] = tmp_path / f"{kind}.hdf5"
@@ -39,7 +39,7 @@ def test_finite_actions_are_collected_by_dqn(framework: str, tmp_path: Path) -> 
 
 
 def random_share(framework: str, checkpoint: Path) -> float:
-    """How often a policy that is recorded takes another action than the best one; half of random ones are that."""
+    """How often a recorded policy deviates from the best action, as half of its random actions do."""
     observations = np.random.default_rng(1).normal(size=(4000, 4)).astype(np.float32)
     acting = agents.FiniteDQN(framework, "CartPole-v1", 0, {}).acting(checkpoint, 4, 2, 1.0)
     best = SavedRun.open(checkpoint).trainer().act(observations)
@@ -50,7 +50,7 @@ def random_share(framework: str, checkpoint: Path) -> float:
 def test_scores_are_between_random_play_and_the_expert(
     by_chance: float, stated: tuple[float, float] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file states no range where the expert is no better."""
+    """A file states no range if the expert is no better."""
     collection = Collection(parse_arguments(["CartPole-v1-medium", "--work_dir", str(tmp_path)]))
     chosen = {"medium": Snapshot(1, 160.0, 1.0), "expert": Snapshot(2, 500.0, 0.0)}
     monkeypatch.setattr(collection, "_paths", {1: tmp_path, 2: tmp_path})
@@ -60,7 +60,7 @@ def test_scores_are_between_random_play_and_the_expert(
 
 
 def test_a_random_set_of_finite_actions_is_of_uniform_ones(tmp_path: Path) -> None:
-    """And needs no training."""
+    """It needs no training."""
     output = tmp_path / "random.hdf5"
     places = ["--work_dir", str(tmp_path / "w"), "--output", str(output)]
     assert ended(main, ["Acrobot-v1-random", "--size", "900", *places]) == 0
@@ -78,7 +78,7 @@ def test_a_random_set_of_finite_actions_is_of_uniform_ones(tmp_path: Path) -> No
 def test_the_sets_of_finite_actions_are_of_one_training(
     game: str, n_actions: int, by_chance: float, greatest: float
 ) -> None:
-    """Their returns on the scale of random play and expert, which all three files state alike."""
+    """Their returns on the scale from random play to the expert, which all three files state identically."""
     sets = {kind: sources.read(f"mini/{game}-{kind}") for kind in ("replay", "medium", "expert")}
     facts = {kind: source.attributes for kind, source in sets.items()}
     for fact in ("env_id", "n_actions", "training_seed", "training_settings", "ref_min_score", "ref_max_score"):
@@ -93,7 +93,7 @@ def test_the_sets_of_finite_actions_are_of_one_training(
 
 
 def test_sets_of_images_are_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bits, of which many rows lie in one piece of the file; read again they are the game's bytes, as Minari's are."""
+    """They are stored as bits, with many rows per chunk; read back they are the game's bytes, as are Minari's."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     output = tmp_path / "random.hdf5"
     places = ["--work_dir", str(tmp_path / "w"), "--output", str(output)]

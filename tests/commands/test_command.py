@@ -1,4 +1,4 @@
-"""`corl-twins`: one help, every command under its name, and training as the twins' own files do it."""
+"""`corl-twins`: one help, every command under its name, and training that equals that of the twins' own files."""
 
 import runpy
 import subprocess
@@ -19,7 +19,7 @@ TWINS = [(framework, name) for framework in FRAMEWORKS for name in algorithms(fr
 
 @pytest.fixture
 def typed(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs a command line in this process; its exit status and what it prints to either stream."""
+    """Runs a command line in this process; returns its exit status and the text of both streams."""
 
     def type_in(*arguments: str) -> tuple[int, str, str]:
         try:
@@ -33,7 +33,7 @@ def typed(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, s
 
 @pytest.fixture
 def by_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs a twin's file as `python FILE ...` does, in this process; the same three."""
+    """Runs a twin's file in this process as `python FILE ...` would; returns the same three values."""
 
     def run(script: Path, *arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", [str(script), *arguments])
@@ -103,7 +103,7 @@ def test_a_twin_s_file_trains_by_the_name_that_the_command_takes(framework: str,
 
 @pytest.mark.parametrize("algorithm", ["cql", "online/sac"])
 def test_the_help_is_the_file_s_own(algorithm: str, typed: Callable, by_file: Callable) -> None:
-    """But for the name of the program."""
+    """Except for the name of the program."""
     script = ROOT / "corl_jax" / f"{algorithm}.py"
     status, ours, _ = typed("train", "jax", algorithm, "--help")
     assert status == 0
@@ -117,7 +117,7 @@ def test_the_help_is_the_file_s_own(algorithm: str, typed: Callable, by_file: Ca
 def test_the_run_is_the_file_s_own(
     framework: str, typed: Callable, by_file: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same weights to the bit, from any folder, in `runs` of that folder."""
+    """Bitwise equal weights, from any folder, in `runs` of that folder."""
     script, arguments = ROOT / f"corl_{framework}" / "any_percent_bc.py", ["--seed", "3", *SHORT]
     found = {}
     for name, run in (("file", by_file), ("command", typed)):

@@ -1,4 +1,4 @@
-"""The commands as a user types them: what they print, what they leave behind, and their exit codes."""
+"""The commands as a user types them: their output, their files and their exit codes."""
 
 import importlib
 import json
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("in_haste")
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = [f"corl_{side}/{name}.py" for side in ("torch", "jax") for name in ("td3_bc", "cql")]
-# One of each framework, for what is not of a twin's own making. Each twin's own loop has tests of its own: of the rows
-# that it writes (`parity_tests/ladder/test_run.py`), of its checkpoints and its result (`tests/runs/test_resume.py`).
+# One script per framework, for behaviour that the twins share. Each twin's own loop has tests elsewhere: for the rows
+# it writes (`parity_tests/ladder/test_run.py`), and for its checkpoints and its result (`tests/runs/test_resume.py`).
 ANY = SCRIPTS[::2]
 SHORT = ["--max_timesteps", "10", "--eval_freq", "5", "--n_episodes", "2", "--batch_size", "8"]
 
@@ -34,7 +34,7 @@ def run(script: str, *args: str, cwd: Path = ROOT) -> subprocess.CompletedProces
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path) -> Callable:
-    """Runs a script's command line in this process, in an empty folder; gives its exit code and both its streams."""
+    """Runs a script's command line in this process, in an empty folder; returns its exit code and both streams."""
     monkeypatch.chdir(tmp_path)
 
     def type_in(script: str, *args: str) -> tuple[int, str, str]:
@@ -75,7 +75,7 @@ def test_a_run_leaves_its_folder(script: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_tells_every_setting(script: str, typed: Callable) -> None:
-    """`--help` shows the comments above the fields and their defaults, and ends well."""
+    """`--help` shows the comments above the fields and their defaults, and exits with 0."""
     code, shown, _ = typed(script, "--help")
     assert code == 0
     assert "Discount factor of the return" in shown
@@ -85,7 +85,7 @@ def test_help_tells_every_setting(script: str, typed: Callable) -> None:
 
 @pytest.mark.parametrize("script", ANY)
 def test_stock_physics_give_no_d4rl_score(script: str, typed: Callable, tmp_path: Path) -> None:
-    """A score taken in Gymnasium's own Hopper is a return and nothing else."""
+    """A score from Gymnasium's own Hopper is a plain return."""
     code, shown, error = typed(script, *SHORT, "--eval_env", "Hopper-v4", "--runs_path", str(tmp_path))
     assert code == 0, error
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
@@ -95,7 +95,7 @@ def test_stock_physics_give_no_d4rl_score(script: str, typed: Callable, tmp_path
 
 
 def copied(path: Path, change: Callable[[h5py.File], None]) -> Path:
-    """The bundled file with a change."""
+    """A copy of the bundled file with a change."""
     path.write_bytes((ROOT / "datasets/mini/hopper-medium-expert.hdf5").read_bytes())
     with h5py.File(path, "r+") as file:
         change(file)
@@ -103,7 +103,7 @@ def copied(path: Path, change: Callable[[h5py.File], None]) -> Path:
 
 
 def replaced(key: str, edit: Callable[[np.ndarray], np.ndarray]) -> Callable[[h5py.File], None]:
-    """A change of one array."""
+    """A change to one array."""
 
     def change(file: h5py.File) -> None:
         values = edit(file[key][:])
@@ -114,7 +114,7 @@ def replaced(key: str, edit: Callable[[np.ndarray], np.ndarray]) -> Callable[[h5
 
 
 def with_nan(values: np.ndarray) -> np.ndarray:
-    """One number gone."""
+    """One number replaced by NaN."""
     values[7] = np.nan
     return values
 
@@ -130,7 +130,7 @@ BAD_FILES = {
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("fault", BAD_FILES)
 def test_a_bad_file_is_refused(script: str, fault: str, typed: Callable, tmp_path: Path) -> None:
-    """One line that names the fault, exit code 2, nothing written."""
+    """One line that names the fault, exit code 2, and nothing written."""
     change, word = BAD_FILES[fault]
     path = copied(tmp_path / "mine.hdf5", change)
     assert_refused(typed(script, "--env", str(path)), word, tmp_path)
@@ -164,7 +164,7 @@ BAD_SETTINGS = {
 def test_a_bad_setting_is_refused(
     script: str, fault: str, typed: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line that names the setting or the nearest valid word, exit code 2, nothing written."""
+    """One line that names the setting or the nearest valid word, exit code 2, and nothing written."""
     monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
     args, word = BAD_SETTINGS[fault]
     assert_refused(typed(script, *args), word, tmp_path)
@@ -179,7 +179,7 @@ def test_a_negative_learning_rate_is_refused(script: str, setting: str, typed: C
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_a_checkpoint_of_another_algorithm_is_refused(side: str, typed: Callable, tmp_path: Path) -> None:
-    """TD3+BC's last checkpoint given to CQL, and half of a checkpoint given to its own algorithm."""
+    """TD3+BC's last checkpoint given to CQL, and half a checkpoint given to its own algorithm."""
     assert typed(f"corl_{side}/td3_bc.py", *SHORT, "--runs_path", str(tmp_path / "runs"))[0] == 0
     (checkpoint,) = (tmp_path / "runs").glob("*/checkpoint.*")
     damaged = tmp_path / f"damaged{checkpoint.suffix}"

@@ -1,4 +1,4 @@
-"""`corl-twins convert`: what it writes can be trained on, and what it cannot use it refuses in one line."""
+"""`corl-twins convert`: its output can be trained on, and unusable input is refused in one line."""
 
 import dataclasses
 import sys
@@ -26,7 +26,7 @@ SHORT = ["--max_timesteps", "4", "--eval_freq", "4", "--n_episodes", "1", "--bat
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Runs the command; gives its exit code and what it printed, on standard error if it failed."""
+    """Runs the command; returns its exit code and its output, from standard error if it failed."""
 
     def run(*arguments: str) -> tuple[int, str]:
         capsys.readouterr()
@@ -39,7 +39,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
 
 
 def torch_run(folder: Path, twin: Any = td3_bc) -> Any:
-    """What a run of the PyTorch twin would leave, without having trained; gives its trainer."""
+    """The files of a run of the PyTorch twin, without training; returns its trainer."""
     config = twin.TrainConfig(device="cpu")
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     folder.mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ def torch_run(folder: Path, twin: Any = td3_bc) -> Any:
 
 
 def trained_with(script: str, twin: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Path:
-    """A short run's folder."""
+    """The folder of a short run."""
     monkeypatch.setattr(sys, "argv", [script, *SHORT, "--runs_path", str(folder), *arguments])
     before = set(folder.glob("*"))
     cli(twin.train, twin.TrainConfig, "td3_bc")
@@ -61,7 +61,7 @@ def trained_with(script: str, twin: Any, folder: Path, monkeypatch: pytest.Monke
 def test_each_twin_trains_on_from_the_others_run(
     said: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a user types it, twice: from PyTorch to JAX and back."""
+    """Twice, as a user types it: from PyTorch to JAX and back."""
     first = trained_with("corl_torch/td3_bc.py", td3_bc, tmp_path, monkeypatch)
     assert said(str(first / "checkpoint"), "--to", "jax") == (0, f"{first / 'checkpoint.msgpack'}\n")
     load = ("--load_model", str(first / "checkpoint.msgpack"))
@@ -75,7 +75,7 @@ def test_each_twin_trains_on_from_the_others_run(
 
 
 def test_there_and_back_again_is_the_same_file(said: Callable, tmp_path: Path) -> None:
-    """Every tensor, to the bit."""
+    """Every tensor is bitwise equal."""
     torch_run(tmp_path)
     said(str(tmp_path), "--to", "jax")
     back = tmp_path / "back.pt"
@@ -88,7 +88,7 @@ def test_there_and_back_again_is_the_same_file(said: Callable, tmp_path: Path) -
 
 
 def corls(folder: Path, content: dict[str, Any], config: Any) -> None:
-    """A checkpoint and settings as CORL writes them: no algorithm in it, our own settings not among its."""
+    """A checkpoint and settings as CORL writes them, without the algorithm's name and our own settings."""
     folder.mkdir()
     torch.save(content, folder / "checkpoint_9.pt")
     ours = {"eval_env", "eval_backend", "runs_path", "wandb_mode", "resume"}
@@ -97,7 +97,7 @@ def corls(folder: Path, content: dict[str, Any], config: Any) -> None:
 
 
 def test_corls_files_become_jax_states(said: Callable, tmp_path: Path) -> None:
-    """Without targets, which start as copies, as its own code's would."""
+    """Targets are absent and start as copies, as in CORL's own code."""
     config = td3_bc.TrainConfig(device="cpu")
     trainer = td3_bc.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     parts = {key: part.state_dict() for key, part in trainer.parts().items() if not key.endswith("_target")}
@@ -114,7 +114,7 @@ def test_corls_files_become_jax_states(said: Callable, tmp_path: Path) -> None:
 
 
 class Scalar(nn.Module):
-    """The class whose objects CORL pickles whole, as its script defines it."""
+    """The class whose objects CORL pickles whole, as CORL's script defines it."""
 
     def __init__(self, value: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`corl-twins datasets`: what it says about datasets, and that it refuses in one line."""
+"""`corl-twins datasets`: its facts about datasets, and one line for what it refuses."""
 
 import hashlib
 import subprocess
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
-    """Runs a command that must end well; the lines that it printed."""
+    """Runs a command that must succeed; returns the lines that it printed."""
 
     def run_it(*arguments: object) -> list[str]:
         assert ended(datasets.main, [str(argument) for argument in arguments]) == 0
@@ -90,7 +90,7 @@ def test_show_tells_what_is_in_a_dataset_and_what_is_left_out(
 def test_any_returns_and_any_name_are_drawn(
     rewards: np.ndarray, run: Callable[..., list[str]], write_hdf5: WriteHDF5, tmp_path: Path
 ) -> None:
-    """All returns may be equal, or so large that their bins are no wider than floating point's steps."""
+    """All returns may be equal, or so large that their bins are as narrow as the steps of floating point."""
     path = write_hdf5(rewards=rewards).rename(tmp_path / "a$\\frac$.hdf5")
     assert run("show", path, "--png", tmp_path / "returns.png")[-1].endswith("returns.png")
     assert (tmp_path / "returns.png").read_bytes().startswith(b"\x89PNG")
@@ -136,7 +136,7 @@ def test_time_limits_are_counted_where_they_are_not_marked(
 def test_no_file_is_left_that_nobody_asked_for(
     run: Callable[..., list[str]], write_hdf5: WriteHDF5, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No copy of a large dataset either, and no picture."""
+    """Neither a copy of a large dataset nor a picture."""
     monkeypatch.setattr(cache, "LARGE", 0)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

@@ -1,4 +1,4 @@
-"""What pictures of many runs share: colours that anybody can tell apart, and ticks that say which is which."""
+"""Common parts of pictures of many runs: colours that everybody can distinguish, and ticks with distinct labels."""
 
 from itertools import combinations
 
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from shared.commands.reporting.drawing import COLOURS, MARKERS, looks, wrapped
 from shared.runs.curves import count_updates
 
-# What eyes without the long, the middle or the short wavelengths see of linear sRGB (Machado et al. 2009)
+# Linear sRGB as seen without the long, the middle or the short wavelengths (Machado et al. 2009)
 EYES = {
     "all": np.eye(3),
     "no long": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -28,7 +28,7 @@ def linear(colour: str) -> np.ndarray:
 
 
 def lab(rgb: np.ndarray) -> np.ndarray:
-    """CIELAB (3,), in which a distance of 2 is just seen."""
+    """CIELAB (3,), in which a distance of 2 is barely visible."""
     relative = TO_XYZ @ np.clip(rgb, 0, 1) / [0.95047, 1.0, 1.08883]
     x, y, z = np.where(relative > 0.008856, np.cbrt(relative), 7.787 * relative + 16 / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
@@ -42,12 +42,12 @@ def test_colours_can_be_told_apart(eye: str) -> None:
 
 
 def test_colours_stand_out_from_white() -> None:
-    """By a contrast of 3 to 1, as WCAG 2.1 asks of what must be seen."""
+    """With a contrast of 3 to 1, which WCAG 2.1 requires of what must be seen."""
     assert all(1.05 / (TO_XYZ[1] @ linear(colour) + 0.05) >= 3 for colour in COLOURS)
 
 
 def test_an_algorithm_has_its_look_whichever_others_are_there() -> None:
-    """As long as no two want the same, and none is had twice."""
+    """Unless two prefer the same look; no two algorithms ever share one."""
     names = [f"algorithm {number}" for number in range(len(COLOURS) * len(MARKERS))]
     assert len(set(looks(names).values())) == len(names)
     assert len({look.colour for look in looks(names[:8]).values()}) == len(COLOURS)
@@ -60,7 +60,7 @@ def test_an_algorithm_has_its_look_whichever_others_are_there() -> None:
 @pytest.mark.parametrize("last", [1, 4, 12, 2500, 3000, 12_500, 1_000_000])
 @pytest.mark.parametrize("width", [2.0, 7.0])
 def test_no_two_ticks_read_the_same(last: int, width: float) -> None:
-    """Of a handful of updates as of a million; and each is a whole number."""
+    """From a handful of updates to a million; each tick is a whole number."""
     figure = Figure(figsize=(width, 3.0))
     axes = figure.subplots()
     axes.plot([last // 5, last], [0.0, 1.0])

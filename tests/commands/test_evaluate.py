@@ -1,4 +1,4 @@
-"""`corl-twins evaluate`: what a run's policy is worth by a dataset."""
+"""`corl-twins evaluate`: the value of a run's policy, estimated from a dataset."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ SHORT = ["--max_timesteps", "4", "--eval_freq", "2", "--critic_hidden_dims", "[8
 
 
 def result(seed: int, **values: float) -> dict[str, Any]:
-    """What a run's `result.json` says."""
+    """A run's `result.json`."""
     facts = {"policy": {"path": "run/checkpoint.pt"}, "dataset": "a.hdf5", "episodes": 3, "return_threshold": 10.0}
     return {"seed": seed, "evaluation": facts, **dict.fromkeys(evaluate._MEASURES, 1.0), **values}
 
@@ -41,7 +41,7 @@ def test_several_seeds_have_columns_and_a_mean() -> None:
 def test_a_policy_is_judged_by_what_it_learnt_from(
     framework: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And its runs, one for each seed, go by the settings that follow; they can be drawn as any others."""
+    """Its runs, one per seed, use the settings given after the policy, and can be drawn like any others."""
     given = [str(POLICY), "--method", "fqe", "--framework", framework, "--runs_path", str(tmp_path), *SHORT]
     assert main(["evaluate", *given, "--seeds", "2", "--discount", "0.9"]) == 0
     printed = capsys.readouterr().out
@@ -85,7 +85,7 @@ def test_what_cannot_be_used_ends_with_one_line(
 
 
 def test_a_run_without_a_dataset_needs_one_named() -> None:
-    """It learnt in an environment."""
+    """The run was trained in an environment."""
     source = SavedRun.open(POLICY)
     assert evaluate.dataset_of(source) == "mini/hopper-mostly-expert"
     online = type(source)(source.path, "torch", "online/td3", type(source.config)(env="d4rl/hopper-v2"), {})

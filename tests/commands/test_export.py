@@ -1,4 +1,4 @@
-"""`corl-twins export`: the file acts as the run does, in runtimes that know nothing of this project."""
+"""`corl-twins export`: the exported file acts as the run does, in runtimes that know nothing of this project."""
 
 import dataclasses
 import json
@@ -31,9 +31,9 @@ from shared.runs.configs import dump
 from shared.runs.encoders import ENCODERS, ResNet
 
 ROOT = Path(__file__).resolve().parents[2]
-# An environment whose actions are not within 1: one that is not scaled shows.
+# The actions of this environment are not within 1, so an unscaled one shows.
 ENV_ID, STATE_DIM, ACTION_DIM, MAX_ACTION, SEQ_LEN = "Pusher-v5", 23, 7, 2.0, 5
-# Components so far apart that an observation that is not normalised shows
+# Components so different that an observation that is not normalised shows
 STATISTICS = {
     "state_mean": np.linspace(-3, 5, STATE_DIM).astype(np.float32),
     "state_std": np.geomspace(0.1, 10, STATE_DIM).astype(np.float32),
@@ -48,12 +48,12 @@ SETTINGS = {
 }
 NORMAL = np.random.default_rng(0).normal(size=(1000, STATE_DIM))
 OBSERVATIONS = (STATISTICS["state_mean"] + STATISTICS["state_std"] * NORMAL).astype(np.float32)
-# The ladder's for outputs in single precision, relative to the largest
+# The parity ladder's tolerance for outputs in single precision, relative to the largest
 TOLERANCE = RUNGS["forward"].float32 * MAX_ACTION
 
 
 def config_of(name: str) -> Any:
-    """Small networks in that environment."""
+    """Small networks for that environment."""
     config_class, settings = PAIRS[name].torch.TrainConfig, PAIRS[name].variants["default"] | SETTINGS.get(name, {})
     own = {"max_action": MAX_ACTION, "env" if name == "sac" else "eval_env": ENV_ID}
     fields = {field.name for field in dataclasses.fields(config_class)}
@@ -68,7 +68,7 @@ def run_folder(
     shape: Shape = STATE_DIM,
     **settings: Any,
 ) -> Path:
-    """What a run leaves, without the training."""
+    """A run's files, without the training."""
     twin, path = PAIRS[name].torch, folder / "checkpoint.pt"
     config = dataclasses.replace(config_of(name), **settings)
     (folder / "config.yaml").write_text(dump(config))
@@ -92,54 +92,54 @@ def docs_reader() -> type:
 
 
 def run_onnx(path: Path) -> Callable[..., np.ndarray]:
-    """The file in ONNX Runtime."""
+    """Opens the file in ONNX Runtime."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
     return lambda *inputs: session.run(None, dict(zip(names, inputs, strict=True)))[0]
 
 
 def run_torchscript(path: Path) -> Callable[..., np.ndarray]:
-    """The file in plain PyTorch."""
+    """Opens the file in plain PyTorch."""
     script = torch.jit.load(path)
     return lambda *inputs: script(*map(torch.as_tensor, inputs)).detach().numpy()
 
 
 def run_npz(path: Path) -> Callable[..., np.ndarray]:
-    """The file in NumPy."""
+    """Opens the file in NumPy."""
     return docs_reader()(path)
 
 
 RUN = {"onnx": run_onnx, "torchscript": run_torchscript, "npz": run_npz}
-# A network alone, one with a tanh-squashed normal, one that samples, a transformer: on the spot
+# Run without `--thorough`: a plain network, one with a tanh-squashed normal, one that samples, and a transformer
 ON_THE_SPOT = ("td3_bc", "cql", "bcq", "dt")
-# These are exported in every format. The others compute nothing besides.
+# These are exported in every format. The others use no further operations.
 EVERY_FORMAT = (
     *ON_THE_SPOT,
     *("rebrac", "fql", "crr", "uwac", "finetune/balanced_replay", "discrete/bcq", "discrete/cql"),
 )
-# Those that learn a policy
+# Pairs that learn a policy
 ACTING = [name for name, pair in PAIRS.items() if hasattr(pair.torch, "policy")]
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
-    """What a case of this pair is marked with."""
+    """The marks for a case of this pair."""
     return [] if name in ON_THE_SPOT else [pytest.mark.thorough]
 
 
 def formats(name: str) -> list[str]:
-    """Those that hold such a policy."""
+    """The formats that can store such a policy."""
     return [format for format in RUN if (name, format) != ("dt", "npz")]
 
 
 def exported(folder: Path, format: str) -> Callable[..., np.ndarray]:
-    """The command's file, in its runtime."""
+    """The command's file, opened in its runtime."""
     path = folder / f"policy.{format}"
     assert ended(export.main, [str(folder), "--format", format]) == 0
     return RUN[format](path)
 
 
 def windows(observations: np.ndarray) -> tuple[np.ndarray, ...]:
-    """What a transformer is given, with these observations in it."""
+    """The inputs of a transformer, with these observations in them."""
     rng, episodes = np.random.default_rng(1), len(observations) // SEQ_LEN
     steps = np.tile(np.arange(SEQ_LEN), (episodes, 1)) + rng.integers(0, 40, (episodes, 1))
     actions = rng.uniform(-2, 2, (episodes, SEQ_LEN, ACTION_DIM)).astype(np.float32)
@@ -148,7 +148,7 @@ def windows(observations: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def given(name: str, observations: np.ndarray) -> tuple[np.ndarray, ...]:
-    """What the policy of this pair is given, with these observations in it."""
+    """The inputs of this pair's policy, with these observations in them."""
     if name == "dt":
         return windows(observations)
     draw = getattr(PAIRS[name].torch, "draw_acting_noise", None)
@@ -160,9 +160,9 @@ def given(name: str, observations: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def own_actions(source: SavedRun, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
-    """What the run's own framework makes of what its evaluator would hand over."""
+    """The run's own framework's actions for the inputs that its evaluator would pass."""
     observations, *context = inputs
-    # Environments speak in double precision.
+    # Environments return double precision.
     normal = (observations.astype(np.float64) - STATISTICS["state_mean"]) / STATISTICS["state_std"]
     if source.is_prompted:
         context[1] = (context[1].astype(np.float64) * source.config.reward_scale).astype(np.float32)
@@ -183,14 +183,14 @@ def test_it_acts_as_the_run_on_a_thousand_observations(name: str, format: str, t
     assert np.ptp(expected, axis=0).min() > 1e-3
     found = exported(folder, format)(*inputs)
     assert (found.dtype, found.shape) == (np.int64 if is_finite(name) else np.float32, expected.shape)
-    # TorchScript joins operations of the transformer; of the others it makes the very numbers.
+    # TorchScript fuses operations of the transformer; for the others its numbers are exactly equal.
     exact = format == "torchscript" and name != "dt"
     np.testing.assert_allclose(found, expected, rtol=0, atol=0 if exact else TOLERANCE)
 
 
 @pytest.mark.parametrize(("name", "format"), [*(("td3_bc", format) for format in RUN), ("bcq", "npz"), ("dt", "onnx")])
 def test_scaled_actions_come_out_as_the_environment_takes_them(name: str, format: str, tmp_path: Path) -> None:
-    """And go in as they were taken, where the policy remembers them. None leaves the box."""
+    """A policy that remembers actions also reads them in the environment's units. No action leaves the box."""
     scale = np.linspace(0.2, 1.4, ACTION_DIM).astype(np.float32)
     low, high = np.full(ACTION_DIM, -0.8, np.float32), np.full(ACTION_DIM, 0.05, np.float32)
     actions = {"action_mean": 0.3 - scale, "action_std": scale, "action_low": low, "action_high": high}
@@ -211,13 +211,13 @@ def test_scaled_actions_come_out_as_the_environment_takes_them(name: str, format
 
 
 def operations(path: Path) -> set[tuple[str, int]]:
-    """What a recipe computes, and of how many inputs each."""
+    """The operations of a recipe, each with its number of inputs."""
     return {(operation, len(inputs)) for _, operation, *inputs in json.loads(str(np.load(path)["recipe"]))}
 
 
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, int]]:
-    """All that is computed by the policies that are exported in every format."""
+    """All operations of the policies that are exported in every format."""
     found = set()
     for name in (name for name in EVERY_FORMAT if "npz" in formats(name)):
         folder = run_folder(tmp_path_factory.mktemp(name.replace("/", "-")), name, "torch")
@@ -228,9 +228,9 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, int]]:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in ACTING])
 def test_a_jax_run_is_exported_too(name: str, tried: set[tuple[str, int]], tmp_path: Path) -> None:
-    """Through the PyTorch twin: what it is compared with is JAX's own computation.
+    """Through the PyTorch twin, but compared with JAX's own computation.
 
-    Every policy is, in one format. It computes nothing that was not tried in all of them.
+    Every policy is exported in one format. It uses only operations that were tested in all of them.
     """
     format = formats(name)[-1]
     folder = run_folder(tmp_path, name, "jax")
@@ -254,7 +254,7 @@ def test_a_jax_run_is_exported_too(name: str, tried: set[tuple[str, int]], tmp_p
     ],
 )
 def test_it_earns_what_the_run_earns(name: str, format: str, framework: str, tmp_path: Path) -> None:
-    """The same episodes; the environment's own observations go in, nothing else knows of their normalisation."""
+    """The same episodes; the environment's raw observations go in, so only the file can normalise them."""
     folder = run_folder(tmp_path, name, framework)
     source, policy = SavedRun.open(next(folder.glob("checkpoint.*"))), exported(folder, format)
     if name == "dt":
@@ -270,7 +270,7 @@ def test_it_earns_what_the_run_earns(name: str, format: str, framework: str, tmp
 
 
 class Picky(torch.nn.Module):
-    """Gives on parts of what it is given."""
+    """Returns part of its input."""
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """One of a stack, without its last column."""
@@ -278,7 +278,7 @@ class Picky(torch.nn.Module):
 
 
 def test_a_recipe_takes_what_the_policy_takes(tmp_path: Path) -> None:
-    """Of a stack the one that is meant, of an axis the places that are meant."""
+    """The right element of a stack, and the right slice of an axis."""
     policy = PortablePolicy(lambda network, inputs: network(inputs), Picky(), np.zeros(3), np.ones(3))
     path = tmp_path / "policy.npz"
     path.write_bytes(to_npz(policy, {"observations": torch.zeros(2, 3)}, {}))
@@ -287,7 +287,7 @@ def test_a_recipe_takes_what_the_policy_takes(tmp_path: Path) -> None:
 
 
 def metadata_of(path: Path) -> dict[str, Any]:
-    """What a file says about itself."""
+    """A file's own metadata."""
     if path.suffix == ".onnx":
         return {entry.key: json.loads(entry.value) for entry in onnx.load(path).metadata_props}
     if path.suffix == ".npz":
@@ -299,7 +299,7 @@ def metadata_of(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("format", RUN)
 def test_it_says_what_it_is(format: str, tmp_path: Path) -> None:
-    """And how well it did, where a run has ended with this checkpoint."""
+    """And its score, if a run ended with this checkpoint."""
     result = {"evaluation": {"env": ENV_ID}, "metric": "return_mean", "final": -38.5}
     folder = run_folder(tmp_path, "td3_bc", "torch")
     (folder / "result.json").write_text(json.dumps(result))
@@ -323,7 +323,7 @@ def test_it_says_what_it_is(format: str, tmp_path: Path) -> None:
 
 
 def test_onnx_names_and_sizes_are_those_of_its_metadata(tmp_path: Path) -> None:
-    """Of the transformer, which has the most; any number of episodes goes in."""
+    """For the transformer, which has the most inputs; any number of episodes can go in."""
     folder = run_folder(tmp_path, "dt", "torch")
     exported(folder, "onnx")
     session, said = onnxruntime.InferenceSession(folder / "policy.onnx"), metadata_of(folder / "policy.onnx")
@@ -387,7 +387,7 @@ def test_what_cannot_be_used_is_refused(
 @pytest.mark.parametrize("format", RUN)
 @pytest.mark.parametrize("critic", ["qr", "iqn"])
 def test_critics_of_quantiles_are_exported_too(critic: str, format: str, tmp_path: Path) -> None:
-    """They act by the mean of their quantiles, implicit ones at even fractions."""
+    """They act by the mean of their quantiles; implicit quantiles are taken at even fractions."""
     folder = run_folder(tmp_path, "discrete/cql", "torch", critic=critic, n_quantiles=5, n_greedy_quantiles=4)
     expected = own_actions(SavedRun.open(folder / "checkpoint.pt"), (OBSERVATIONS,))
     assert np.ptp(expected) > 1e-3
@@ -401,8 +401,8 @@ def test_critics_of_quantiles_are_exported_too(critic: str, format: str, tmp_pat
 def test_policies_that_see_images_are_exported_too(
     encoder: str, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They take images as the environment gives them, as numbers from 0 to 255."""
-    # Its full size has the same layers a few times more.
+    """They take images as the environment returns them, with numbers from 0 to 255."""
+    # The full size has the same layers, only more of them.
     monkeypatch.setitem(ENCODERS, "resnet", ResNet(width=16, units=(1, 2), groups=8))
     images = pictures(3 * np.random.default_rng(0).normal(size=(300, 11)), encoder)
     shape = shape_of(images)

@@ -1,4 +1,4 @@
-"""The wheel, installed where nothing of this clone is: its command works from an empty folder, on files of its own."""
+"""The wheel, installed outside this clone: its command works from an empty folder, with the package's own files."""
 
 import json
 import os
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ["benchmarks", "configs", "corl_jax", "corl_torch", "datasets", "parity_tests", "port_checker", "shared"]
 KINDS = ["py", "yaml", "json", "txt", "hdf5", "pt", "msgpack"]
 SHORT = ["--max_timesteps", "4", "--eval_freq", "2", "--n_episodes", "1", "--device", "cpu"]
-# Between them these load modules of every room; then each tells where it is from
+# Together these load modules of every top-level package, which then print their locations
 LISTING = """
 import sys
 from corl_twins.__main__ import main
@@ -30,13 +30,13 @@ for name, module in sorted(sys.modules.items()):
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess:
-    """Runs a program where no variable leads to this clone."""
+    """Runs a program without any variable that leads to this clone."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def succeed(*command: str | Path, cwd: Path) -> str:
-    """Runs a program that must end well; what it prints."""
+    """Runs a program that must succeed; returns its output."""
     done = run(*command, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -44,9 +44,10 @@ def succeed(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of programs of an environment that has the wheel, and all else from where this interpreter has it.
+    """The folder of programs of an environment with the wheel; this interpreter's environment provides the rest.
 
-    A `.pth` file in a folder that another one names is not read: an editable install of this clone does not count.
+    An editable install of this clone does not count, because a `.pth` file in a folder that another one names isn't
+    read.
     """
     folder = tmp_path_factory.mktemp("package")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -63,14 +64,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def house(programs: Path) -> Path:
-    """Where the wheel's files are."""
+    """The folder of the wheel's files."""
     (found,) = programs.parent.glob("lib/python*/site-packages/corl_twins/house")
     return found
 
 
 @pytest.fixture
 def typed(programs: Path, tmp_path: Path) -> Callable[..., str]:
-    """Runs a command line from an empty folder; what it prints."""
+    """Runs a command line from an empty folder; returns its output."""
     return lambda *arguments: succeed(programs / "corl-twins", *arguments, cwd=tmp_path)
 
 
@@ -106,7 +107,7 @@ def test_it_trains_in_both_frameworks_and_draws(typed: Callable[..., str], tmp_p
 
 
 def test_it_is_called_from_python(programs: Path, house: Path, tmp_path: Path) -> None:
-    """Its own settings and data come along, and type checkers see its types."""
+    """Its own settings and data are included, and type checkers see its types."""
     short = "max_timesteps=2, eval_freq=2, n_episodes=1, device='cpu', progress=False"
     program = f"import corl_twins; run = corl_twins.train('any_percent_bc', {short}); "
     program += "print(run.policy.framework, run.policy([0.0] * 11).shape)"
@@ -115,14 +116,14 @@ def test_it_is_called_from_python(programs: Path, house: Path, tmp_path: Path) -
 
 
 def test_it_checks_a_port(typed: Callable[..., str], tmp_path: Path) -> None:
-    """One that imports `shared`, as the twins do."""
+    """A port that imports `shared`, as the twins do."""
     (tmp_path / "port.py").write_text((ROOT / "corl_jax" / "any_percent_bc.py").read_text())
     printed = typed("check", "port.py", "--algorithm", "any_percent_bc", "--settings", "default")
     assert printed.endswith("port.py is any_percent_bc: all checks pass under the settings 'default'\n")
 
 
 def test_it_starts_a_pair_and_compares_it(programs: Path, typed: Callable[..., str], tmp_path: Path) -> None:
-    """A project with a table of settings of its own, whose files find the installed package by themselves."""
+    """In a project with its own table of settings, whose files find the installed package by themselves."""
     typed("new", "my_bc", "--from", "any_percent_bc", "--into", ".")
     assert typed("parity", "my_bc_torch.py", "my_bc_jax.py").endswith("my_bc_jax.py agree: all checks pass\n")
     said = succeed(programs / "python", "my_bc_jax.py", *SHORT, cwd=tmp_path)
@@ -132,7 +133,7 @@ def test_it_starts_a_pair_and_compares_it(programs: Path, typed: Callable[..., s
 
 
 def test_what_it_runs_is_its_own(programs: Path, house: Path, tmp_path: Path) -> None:
-    """Even beside a package of the user's with a general name."""
+    """Even next to a package of the user's with a generic name."""
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "__init__.py").write_text("raise ImportError")
     lines = succeed(programs / "python", "-c", LISTING, cwd=tmp_path).splitlines()

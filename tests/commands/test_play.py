@@ -1,4 +1,4 @@
-"""`corl-twins play`: what a run's policy earns, and a film of it where something renders."""
+"""`corl-twins play`: the returns of a run's policy, and a film of it if a renderer is available."""
 
 import dataclasses
 import json
@@ -30,7 +30,7 @@ STATISTICS = {"state_mean": np.full(STATE_DIM, 0.1, np.float32), "state_std": np
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs the command; gives its exit code and what it printed."""
+    """Runs the command; returns its exit code and its output."""
 
     def run(*arguments: Any) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -42,7 +42,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, st
 
 @pytest.fixture
 def renders() -> None:
-    """Skips where there is neither a screen nor EGL nor OSMesa."""
+    """Skips the test if there is neither a screen nor EGL nor OSMesa."""
     try:
         choose_renderer()
     except InputError as error:
@@ -50,7 +50,7 @@ def renders() -> None:
 
 
 def run_folder(folder: Path, twin: Any = td3_bc, **settings: Any) -> Path:
-    """What a run leaves, without the training."""
+    """A run's files, without the training."""
     config = twin.TrainConfig(device="cpu", **settings)
     torch.manual_seed(3)
     folder.mkdir(exist_ok=True)
@@ -65,7 +65,7 @@ def lengths(printed: str) -> list[int]:
 
 
 def played_alike(said: Callable, folder: Path) -> str:
-    """What the command prints of a run, whose last evaluation had these three episodes."""
+    """The command's output for a run whose last evaluation had these three episodes."""
     status, printed, _ = said(folder)
     assert status == 0
     last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
@@ -76,7 +76,7 @@ def played_alike(said: Callable, folder: Path) -> str:
 
 
 def test_it_earns_what_the_evaluation_counted(said: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real run, its folder alone: the returns of its last evaluation, from the same start states."""
+    """A real run, given by its folder alone: the returns of its last evaluation, from the same start states."""
     settings = {"max_timesteps": 20, "eval_freq": 20, "n_episodes": 3, "batch_size": 8}
     run = td3_bc.train(td3_bc.TrainConfig(device="cpu", runs_path=str(tmp_path), seed=4, **settings))
     monkeypatch.chdir(tmp_path)
@@ -89,7 +89,7 @@ def test_it_earns_what_the_evaluation_counted(said: Callable, tmp_path: Path, mo
 def test_scaled_actions_and_sampled_ones_are_played_as_they_were_evaluated(
     twin: Any, said: Callable, write_hdf5: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """From the run's folder alone: its checkpoint holds what actions were scaled by."""
+    """From the run's folder alone, because its checkpoint stores the scale of the actions."""
     settings = {"max_timesteps": 4, "eval_freq": 4, "n_episodes": 3, "batch_size": 8, "seed": 4}
     if twin is not td3_bc:
         settings |= {"n_action_samples": 2}
@@ -101,7 +101,7 @@ def test_scaled_actions_and_sampled_ones_are_played_as_they_were_evaluated(
 
 
 def test_a_run_that_goes_on_shows_its_last_checkpoint(tmp_path: Path) -> None:
-    """Of two frameworks' final ones, its own is meant; the other is a converted one."""
+    """If both frameworks have a final checkpoint, the run's own is used; the other was converted."""
     run = tmp_path / "TD3_BC-x-s0-jax-0123abcd"
     (run / "checkpoints").mkdir(parents=True)
     for name in ("step_9.msgpack", "step_10.msgpack", "step_11.msgpack.partial"):
@@ -115,7 +115,7 @@ def test_a_run_that_goes_on_shows_its_last_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_alone_knows_its_settings(said: Callable, tmp_path: Path) -> None:
-    """Those that are kept of a run lie apart from its config.yaml."""
+    """The checkpoints that a run keeps are in a folder without its config.yaml."""
     config = td3_bc.TrainConfig(device="cpu", env="walker2d-medium-v2", eval_env="d4rl/hopper-v2")
     trainer = td3_bc.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     path = tmp_path / "elsewhere" / "checkpoint_5.pt"
@@ -131,7 +131,7 @@ def test_a_transformer_is_asked_for_a_return(said: Callable, tmp_path: Path) -> 
 
 
 def test_a_policy_that_samples_does_so_by_the_seed(said: Callable, tmp_path: Path) -> None:
-    """Of the run where none is named."""
+    """The run's seed, if none is named."""
     folder = run_folder(tmp_path, bcq, n_action_samples=3)
     status, printed, _ = said(folder, "--episodes", 2)
     assert (status, said(folder, "--episodes", 2)[1]) == (0, printed)
@@ -148,7 +148,7 @@ def test_a_policy_that_samples_does_so_by_the_seed(said: Callable, tmp_path: Pat
 @pytest.mark.usefixtures("renders")
 @pytest.mark.parametrize("name", ["out.mp4", "out.gif"])
 def test_a_film_shows_every_episode(name: str, said: Callable, tmp_path: Path) -> None:
-    """It begins with each episode's start, lasts as long as they do, and something moves."""
+    """It starts at each episode's start, lasts as long as the episodes do, and something moves."""
     folder, film = run_folder(tmp_path), tmp_path / name
     status, printed, _ = said(folder, "--episodes", 2, "--video", film)
     assert (status, printed.splitlines()[-1]) == (0, str(film))
@@ -163,7 +163,7 @@ def test_a_film_shows_every_episode(name: str, said: Callable, tmp_path: Path) -
 @pytest.mark.usefixtures("renders")
 @pytest.mark.parametrize("env_id", D4RL_ENVS)
 def test_the_camera_follows_the_robot(env_id: str) -> None:
-    """However far it has run it is in the picture: the robots are of a warm colour, floor and sky are not."""
+    """However far it has run, it is in the picture: robots have a warm colour, but floor and sky do not."""
     env = make_env(env_id, render_mode="rgb_array")
     env.reset(seed=0)
     robot = env.unwrapped
@@ -177,7 +177,7 @@ def test_the_camera_follows_the_robot(env_id: str) -> None:
 def test_a_film_that_fails_on_the_way_ends_in_one_line(
     said: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the writer raises, even again as it is closed; nothing is left of the film."""
+    """Whatever error the writer raises, and even if closing it raises again; no part of the film is left."""
 
     class Writer:
         def append_data(self, picture: Any) -> None:

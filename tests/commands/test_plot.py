@@ -1,4 +1,4 @@
-"""`corl-twins plot`: which runs it finds, what it draws and what it prints."""
+"""`corl-twins plot`: the runs that it finds, its picture and its output."""
 
 import io
 import json
@@ -26,7 +26,7 @@ def write_run(
     metric: str = "d4rl_normalized_score",
     **settings: object,
 ) -> Path:
-    """A finished run's folder as far as the plot reads it."""
+    """The parts of a finished run's folder that the plot reads."""
     digest = abs(hash((seed, str(settings)))) % 16**8
     run = folder / f"{algorithm}-{dataset}-s{seed}-{framework}-{digest:08x}"
     run.mkdir(parents=True)
@@ -45,7 +45,7 @@ def write_run(
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Four seeds on each side of one algorithm, one run of another."""
+    """Four seeds of one algorithm in each framework, and one run of another algorithm."""
     folder = tmp_path / "runs"
     for seed in range(4):
         write_run(folder, "IQL", "hopper", "torch", seed, {step: value + seed for step, value in CURVE.items()})
@@ -76,7 +76,7 @@ def test_runs_are_grouped_and_scored_by_their_last_evaluations(runs: Path) -> No
 
 
 def test_a_grid_is_no_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two values of a setting with two seeds each are two curves; both frameworks are compared within each."""
+    """Two values of a setting with two seeds each give two curves, and the frameworks are compared within each."""
     for seed in range(2):
         for batch_size, base in ((64, 132.0), (256, 154.0)):
             for framework, more in (("jax", 0.0), ("torch", 0.25)):
@@ -92,7 +92,7 @@ def test_a_grid_is_no_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_what_does_not_count_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A second run of a seed, one that is cut, one that ended sooner, and one that has diverged; none is averaged."""
+    """A second run of a seed, one that is cut, one that ended sooner, and a diverged one; none of them is averaged."""
     runs = tmp_path / "runs"
     for seed in (0, 1):
         write_run(runs, "IQL", "hopper", "jax", seed, dict.fromkeys(CURVE, 50.0 + seed))
@@ -120,7 +120,7 @@ def test_what_does_not_count_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_panel_of_nothing_has_no_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All runs of an algorithm diverged before they were evaluated: no axis pretends to a range."""
+    """All runs of an algorithm diverged before their first evaluation, so no axis shows a range."""
     for seed, name in enumerate(("IQL", "CQL")):
         write_run(tmp_path, name, "hopper", "jax", seed, {1000: 0.0, 2000: 5.0})
     lost = next(tmp_path.glob("CQL-*"))
@@ -147,7 +147,7 @@ def test_the_command_draws_and_tells(runs: Path, tmp_path: Path, capsys: pytest.
 
 
 def test_a_band_is_drawn_where_there_are_seeds(tmp_path: Path) -> None:
-    """And nowhere else."""
+    """A single seed has none."""
     sizes = []
     for seeds in (1, 3):
         for seed in range(seeds):
@@ -160,7 +160,7 @@ def test_a_band_is_drawn_where_there_are_seeds(tmp_path: Path) -> None:
 
 
 def test_the_online_phase_has_a_line_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Scores around the switch and both regrets; a run of one phase has neither, one without a goal no regret."""
+    """Scores around the switch and both regrets; runs with one phase have neither, and without a goal no regret."""
     for seed, regret in enumerate((0.25, 0.5)):
         run = write_run(tmp_path / "runs", "IQL", "maze", "jax", seed, {})
         rows = [

@@ -1,4 +1,4 @@
-"""The page of a report in a browser, on a phone's width and a desk's."""
+"""A report's page in a browser, at the width of a phone and of a desktop."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.thorough
 
 DATASETS = [f"{robot}-medium-expert-replay-{kind}-v2" for robot in ("hopper", "walker2d") for kind in "abcde"]
 LARGEST = 5_000_000
-# Other tests keep both cores busy; alone the page opens in less than a second.
+# Other tests may keep both cores busy; alone, the page opens in less than a second.
 SECONDS = 10.0
 DRAWN = "return arguments[0].children.length"
 TICKS = "return Bokeh.documents[0].roots()[0].below[0].formatter.doFormat(arguments[0], {loc: 0})"
@@ -24,7 +24,7 @@ READY = "return document.readyState === 'complete' && Bokeh.documents.every(page
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of 500 runs."""
+    """A page with 500 runs."""
     folder = tmp_path_factory.mktemp("runs")
     for number, dataset in enumerate(DATASETS):
         for algorithm in ("AWAC", "CQL", "IQL", "PLAS", "TD3_BC"):
@@ -37,7 +37,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
 def test_five_hundred_runs_open(browser: webdriver.Chrome, page: Path, size: tuple[int, int]) -> None:
-    """It opens soon, every chart is drawn once it comes into view, and the browser has nothing to complain of."""
+    """It opens quickly, every chart is drawn when it scrolls into view, and the browser reports no problem."""
     assert page.stat().st_size < LARGEST
     resize(browser, size)
     browser.get(page.as_uri())

@@ -1,4 +1,4 @@
-"""`corl-twins report`: what it counts, what its tables say, and the page in a browser."""
+"""`corl-twins report`: the runs that it counts, its tables, and the page in a browser."""
 
 import dataclasses
 import html
@@ -31,7 +31,7 @@ CUBES = "ogbench:cube-double-play-singletask"
 
 
 def write_run(folder: Path, name: str, dataset: str, framework: str, seed: int, score: float, **other: object) -> Path:
-    """A run's folder as far as a report reads it; its last three evaluations have this mean."""
+    """The parts of a run's folder that a report reads; its last three evaluations have this mean."""
     finished, metric = other.pop("finished", True), other.pop("metric", "d4rl_normalized_score")
     stated = other.pop("stated", {})
     digest = f"{abs(hash((name, dataset, framework, seed, str(other)))) % 16**8:08x}"
@@ -64,12 +64,12 @@ def runs(tmp_path: Path) -> Path:
 
 
 def cells(table: tables.Table) -> dict[str, dict[str, str]]:
-    """The cells of a table by the row's first one and the column's name."""
+    """The cells of a table, by the row's first cell and the column's name."""
     return {row[0]: dict(zip(table.head, row, strict=True)) for row in table.rows}
 
 
 def test_statistics_have_their_published_definitions() -> None:
-    """Closed forms of Agarwal et al.: on equal seeds, the intervals of constant scores, and shares by hand."""
+    """Closed forms from Agarwal et al.: equal seeds, the intervals of constant scores, and shares computed by hand."""
     tasks = [np.array([0.0, 10.0, 20.0, 30.0]), np.array([40.0, 50.0, 60.0, 1000.0])]
     assert statistics.interquartile_mean_of_tasks(tasks) == pytest.approx(np.mean([20.0, 30.0, 40.0, 50.0]))
     assert statistics.performance_profile(tasks, np.array([-1.0, 30.0, 50.0, 1000.0])).tolist() == [1.0, 0.5, 0.25, 0.0]
@@ -81,11 +81,11 @@ def test_statistics_have_their_published_definitions() -> None:
 
 
 def test_seeds_are_resampled_within_their_task() -> None:
-    """Tasks far apart, and seeds that agree: over all runs at once the interval would be wide."""
+    """Tasks far apart, with seeds that agree: resampling all runs together would give a wide interval."""
     tasks = [np.full(4, 0.0), np.full(4, 100.0)]
     found = statistics.stratified(statistics.interquartile_mean_of_tasks, tasks)
     assert tuple(found) == (50.0, 50.0, 50.0)
-    # Of two seeds' mean the bootstrap gives 0, 1 and 2, the outer ones in a quarter of all cases each.
+    # For the mean of two seeds the bootstrap gives 0, 1 and 2, the outer ones in a quarter of all cases each.
     assert tuple(statistics.stratified(lambda tasks: tasks[0].mean(axis=-1), [np.array([0.0, 2.0])])) == (1.0, 0.0, 2.0)
 
 
@@ -98,7 +98,7 @@ def test_the_margin_that_is_shown_is_the_smallest_that_passes() -> None:
 
 
 def test_each_dataset_weighs_the_same_however_many_seeds_it_has(tmp_path: Path) -> None:
-    """Eight seeds from 90 to 97 on one, a single 10 on the other: half of the middle half is 10, half 90 to 93."""
+    """Eight seeds from 90 to 97 on one, a single 10 on the other: half of the middle half is 10, half is 90 to 93."""
     for seed in range(8):
         write_run(tmp_path, "IQL", MEDIUM, "jax", seed, 90.0 + seed)
     write_run(tmp_path, "IQL", REPLAY, "jax", 0, 10.0)
@@ -112,7 +112,7 @@ def test_each_dataset_weighs_the_same_however_many_seeds_it_has(tmp_path: Path) 
 
 
 def test_an_interquartile_mean_of_unequal_seeds_repeats_scores() -> None:
-    """Three seeds and two count as six of each: of twelve scores the six in the middle."""
+    """Three seeds and two count as six each, so the mean is that of the middle six of twelve scores."""
     rng = np.random.default_rng(0)
     three, two = rng.normal(size=3), rng.normal(size=2)
     expected = statistics.interquartile_mean(np.concatenate([np.repeat(three, 2), np.repeat(two, 3)]))
@@ -120,7 +120,7 @@ def test_an_interquartile_mean_of_unequal_seeds_repeats_scores() -> None:
 
 
 def test_scores_averages_and_gaps(runs: Path) -> None:
-    """Means with their deviation, CORL's beside them, an average where nothing is missing, and what does not count."""
+    """Means and deviations, CORL's next to them, an average if none is missing, and runs that do not count."""
     gathered = gather([runs])
     found = cells(tables.scores(gathered))
     assert found[MEDIUM]["IQL, PyTorch"] == "51.0 ± 1.0 (3)"
@@ -137,7 +137,7 @@ def test_scores_averages_and_gaps(runs: Path) -> None:
 
 
 def test_only_what_a_sweep_planned_is_missing(tmp_path: Path) -> None:
-    """Two algorithms with seeds and datasets of their own; a run that cannot be read is there all the same."""
+    """Two algorithms with their own seeds and datasets; an unreadable run is not missing."""
     plan = {
         "algorithms": {"iql": {"grid": {"inverse_temperature": ["1", "3"]}}, "td3_bc": None},
         "datasets": [MEDIUM],
@@ -173,7 +173,7 @@ def test_only_what_a_sweep_planned_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_seed_counts_once(tmp_path: Path) -> None:
-    """Of three runs of a seed the finished one that wrote last; the others are named with it."""
+    """The finished run that wrote last counts; the seed's other runs are listed with it."""
     for place in ("a", "b", "c"):
         write_run(tmp_path / place, "IQL", MEDIUM, "jax", 0, 50.0, finished=place != "c")
     write_run(tmp_path / "a", "IQL", MEDIUM, "jax", 1, 60.0)
@@ -237,7 +237,7 @@ def test_twins_beside_each_other(runs: Path) -> None:
     ],
 )
 def test_devices_are_compared_by_what_they_are(torch: str, jax: str, ratio: str, tmp_path: Path) -> None:
-    """By whatever name either framework calls them."""
+    """Whatever names the frameworks give them."""
     gpus = [] if torch == "auto" else ["NVIDIA H200", "NVIDIA A100"]
     for framework, device in (("torch", torch), ("jax", jax)):
         stated = {"hardware": {"cpu": "a CPU", "cores": 2, "gpus": gpus, "device": device}}
@@ -247,7 +247,7 @@ def test_devices_are_compared_by_what_they_are(torch: str, jax: str, ratio: str,
 
 
 def test_hours_are_those_of_the_clock(tmp_path: Path) -> None:
-    """Three seeds in one process, which count 193, 177 and 161 s, took 193 s; a fourth by itself took 107 s."""
+    """Three seeds in one process, which count 193, 177 and 161 s, took 193 s; a fourth alone took 107 s."""
     for seed, seconds in enumerate((193.0, 177.0, 161.0)):
         stated = {"seconds": {"total": seconds}, "seeds_at_once": 3}
         write_run(tmp_path, "IQL", MEDIUM, "jax", seed, 50.0, stated=stated)
@@ -260,7 +260,7 @@ def test_hours_are_those_of_the_clock(tmp_path: Path) -> None:
 
 
 def test_runs_of_other_settings_are_other_algorithms(tmp_path: Path) -> None:
-    """A grid's settings stand behind the name; those that every dataset has of its own do not."""
+    """A grid's settings follow the name; settings that every dataset has of its own do not."""
     for discount in (0.9, 0.99):
         write_run(tmp_path, "IQL", MEDIUM, "jax", 0, 50.0, discount=discount)
     write_run(tmp_path, "CQL", MEDIUM, "jax", 0, 50.0, alpha=1.0)
@@ -288,7 +288,7 @@ def test_published_scores_are_found_by_the_names_of_runs() -> None:
 
 
 def test_the_online_phase_stands_beside_corls(tmp_path: Path) -> None:
-    """Scores before and after the switch, both regrets; CORL's behind them where it has the dataset."""
+    """Scores before and after the switch and both regrets, followed by CORL's if it has the dataset."""
     maze = "antmaze-umaze-v2"
     for seed, gain in ((0, 10.0), (1, 14.0)):
         run = write_run(tmp_path, "rebrac-finetune", maze, "jax", seed, 0.0, online_iterations=2000)
@@ -321,7 +321,7 @@ def test_the_online_phase_stands_beside_corls(tmp_path: Path) -> None:
 
 
 def test_corls_online_tables_are_whole() -> None:
-    """Six algorithms on ten datasets; the averages over the AntMazes are those of its README."""
+    """Six algorithms on ten datasets; the averages over the AntMazes equal those of its README."""
     averages = {"AWAC": (18.12, 16.46, 0.82), "Cal-QL": (53.04, 97.33, 0.07), "ReBRAC": (80.0, 78.88, 0.11)}
     assert len(published._CORL_FINETUNE) == 6
     for title, expected in averages.items():
@@ -355,7 +355,7 @@ def test_ogbenchs_tasks_stand_beside_fqls_paper(tmp_path: Path) -> None:
 
 
 def test_fqls_paper_has_every_task() -> None:
-    """Ten sets of five tasks, and their default ones; the means over the tasks are those of its aggregates."""
+    """Ten sets of five tasks, and their default tasks; the means over the tasks equal its published aggregates."""
     for title, mean in (("BC", 5), ("IQL", 83), ("ReBRAC", 91), ("FQL", 96)):
         scores = published.FQL.scores[title]
         assert sum(name.startswith("ogbench:") for name in scores) == 60
@@ -364,7 +364,7 @@ def test_fqls_paper_has_every_task() -> None:
 
 
 def test_the_command_writes_three_files(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A page that fetches nothing, Markdown and LaTeX; names from files are no HTML."""
+    """A page that fetches nothing, Markdown and LaTeX; names from files are not treated as HTML."""
     write_run(runs, "<b>X</b>", MEDIUM, "jax", 0, 1.0)
     main([str(runs)])
     page = (runs / "report.html").read_text()
@@ -396,7 +396,7 @@ def test_what_cannot_be_used_is_one_line(
 
 
 def test_a_served_page_follows_the_runs(runs: Path) -> None:
-    """It is made anew once a run has written, and nothing else is served."""
+    """It is rebuilt once a run has written, and nothing else is served."""
     made: list[str] = []
 
     def make(gathered: object, digest: str) -> str:

@@ -1,4 +1,4 @@
-"""Statistics of seeds, against what is known of them."""
+"""Statistics of seeds, compared with known results."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ RLIABLE = json.loads((Path(__file__).parent / "data" / "rliable.json").read_text
 
 @pytest.mark.parametrize("name", RLIABLE["scores"])
 def test_figures_are_those_of_rliable(name: str) -> None:
-    """Of three made-up matrices of scores; `record_rliable.py` has asked the library itself."""
+    """For three made-up matrices of scores; `record_rliable.py` recorded the library's results."""
     assert RLIABLE["resamples"] == MANY_RESAMPLES
     theirs = {key: np.array(value) for key, value in RLIABLE["scores"][name].items()}
     first, second = list(theirs["first"].T), list(theirs["second"].T)
@@ -46,7 +46,7 @@ def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
 
 
 def test_the_probability_of_improvement_counts_pairs() -> None:
-    """2 of 6 pairs lie above, 1 is a tie; it is Mann and Whitney's U over the number of pairs."""
+    """2 of 6 pairs are better and 1 is a tie; this is Mann and Whitney's U over the number of pairs."""
     first, second = np.array([1.0, 3.0]), np.array([2.0, 3.0, 9.0])
     assert probability_of_improvement(first, second) == pytest.approx(1.5 / 6)
     assert stats.mannwhitneyu(first, second).statistic / 6 == pytest.approx(1.5 / 6)
@@ -54,7 +54,7 @@ def test_the_probability_of_improvement_counts_pairs() -> None:
 
 
 def test_an_interval_covers_the_mean_about_as_often_as_it_says() -> None:
-    """At 20 seeds a percentile interval is a little too short; 92% of 200 in the long run."""
+    """At 20 seeds a percentile interval is a little too short: in the long run 92% of them cover the mean."""
     rng = np.random.default_rng(0)
     found = [bootstrapped(mean, rng.normal(5.0, 2.0, size=20)) for _ in range(200)]
     assert 0.87 < np.mean([interval.low < 5.0 < interval.high for interval in found]) < 0.98
@@ -70,7 +70,7 @@ def test_one_seed_has_no_interval() -> None:
 
 
 def test_equivalence_is_rarely_shown_where_the_means_are_a_margin_apart() -> None:
-    """That is the test's error of the first kind, 5%; and equal means are found equal once there are enough seeds."""
+    """The test's type I error is 5%, and equal means are found equal once there are enough seeds."""
     rng = np.random.default_rng(0)
 
     def shown(apart: float, seeds: int) -> float:

@@ -1,4 +1,4 @@
-"""`corl-twins sweep`: what a sweep means, what is refused before anything starts; nothing is lost or made twice."""
+"""`corl-twins sweep`: its expansion into runs, refusals before anything starts; no run is lost or made twice."""
 
 import dataclasses
 import fcntl
@@ -32,12 +32,12 @@ BC = ["--algorithms", "any_percent_bc", "--datasets", DATASET]
 
 
 def planned(folder: Path, **values: Any) -> list[Cell]:
-    """The runs of a sweep, given as a file gives it."""
+    """The runs of a sweep, given in the form of a sweep's file."""
     return cells(read({"algorithms": ["iql"], "datasets": [DATASET], "folder": str(folder), **values}, ""))
 
 
 def test_every_combination_is_a_run(tmp_path: Path) -> None:
-    """In the order of the lists; an algorithm's own changes count for it alone, and go before those of all."""
+    """In the order of the lists; an algorithm's own changes apply only to it, and override those for all."""
     found = planned(
         tmp_path,
         algorithms={
@@ -63,7 +63,7 @@ def test_seeds_are_a_number_or_a_list(tmp_path: Path) -> None:
 
 
 def test_flags_give_the_config(tmp_path: Path) -> None:
-    """Lists, nothing at all, the dataset's own row, and a reference's names of settings."""
+    """Lists, None, the dataset's own row, and a reference's names of settings."""
     settings = {"gamma": "0.9", "critic_hidden_dims": ["8", "9"], "return_threshold": None}
     algorithms = {"td3_bc": None, "evaluation/fqe": {"settings": settings}}
     for cell in planned(tmp_path, algorithms=algorithms, seeds=["2"]):
@@ -73,7 +73,7 @@ def test_flags_give_the_config(tmp_path: Path) -> None:
 
 
 def test_an_algorithms_own_changes_count_under_any_name(tmp_path: Path) -> None:
-    """One of our names goes before a reference's for all, and the other way round; labels have ours."""
+    """Our name overrides a reference's name given for all, and the other way round; labels use our names."""
     algorithms = {"cql": {"settings": {"discount": "0.9"}, "grid": {"soft_target_tau": ["0.1", "0.2"]}}}
     found = planned(tmp_path, algorithms=algorithms, settings={"gamma": "0.5"}, grid={"tau": ["1"]})
     assert [(cell.config.discount, cell.config.tau) for cell in found] == [(0.9, 0.1), (0.9, 0.2)]
@@ -165,7 +165,7 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "number"), [("offline", 10 * 30 * 4), ("finetune", 6 * 10 * 4)])
 def test_corls_tables_are_sweeps(name: str, number: int) -> None:
-    """Of as many runs as CORL's has."""
+    """With the same number of runs as CORL's."""
     path = ROOT / "benchmarks" / "sweeps" / f"corl-{name}.yaml"
     plan = read(*sweep.asked(*sweep.parse_arguments([str(path)])))
     assert len(cells(plan)) == number
@@ -173,7 +173,7 @@ def test_corls_tables_are_sweeps(name: str, number: int) -> None:
 
 
 def test_a_second_call_makes_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing when all is there; else that run alone. The runs are those that the twins' own commands make."""
+    """Nothing if all runs exist, else only the missing one. The runs equal those of the twins' own commands."""
     folder = tmp_path / "sweep"
     command = ["sweep", *BC, "--frameworks", "torch", "--seeds", "2", "--folder", str(folder), *SHORT, "--threads", "1"]
     assert main([*command, "--list"]) == 0
@@ -196,7 +196,7 @@ def test_a_second_call_makes_what_is_missing(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_what_shares_a_program(tmp_path: Path) -> None:
-    """Seeds of JAX that follow one another, as many as are asked for; nothing else."""
+    """JAX's consecutive seeds, up to the requested number; nothing else."""
     found = planned(
         tmp_path, frameworks=["torch", "jax"], seeds=["0", "1", "2", "4", "5"], grid={"inverse_temperature": ["1", "2"]}
     )
@@ -209,7 +209,7 @@ def test_what_shares_a_program(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_seeds_in_one_program_are_runs_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A second call goes on with the one that is missing alone."""
+    """A second call makes only the run that is missing."""
     command = ["sweep", *BC, "--seeds", "3", "--folder", str(tmp_path), *SHORT, "--together", "2"]
     assert main(command) == 0
     assert capsys.readouterr().out.count("done: any_percent_bc (jax)") == 3
@@ -222,7 +222,7 @@ def test_seeds_in_one_program_are_runs_of_their_own(tmp_path: Path, capsys: pyte
 
 
 def test_a_run_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With its last line and the file of the others; those beside it are made."""
+    """With its last line and the file with the others; the runs next to it are made."""
     missing = str(tmp_path / "missing.hdf5")
     folder = tmp_path / "sweep"
     given = ["--algorithms", "any_percent_bc", "--datasets", missing, DATASET, "--frameworks", "torch"]
@@ -236,7 +236,7 @@ def test_a_run_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_run_is_known_by_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another process's is left alone, a finished one too; one of other settings is another run."""
+    """A run of another process or a finished one is left alone; a run with other settings is another run."""
     command = ["sweep", *BC, "--frameworks", "torch", "--folder", str(tmp_path), *SHORT]
     (cell,) = cells(read(*sweep.asked(*sweep.parse_arguments(command[1:]))))
     folder = tmp_path / f"{resuming.run_name(cell.config)}-torch-0123abcd"
@@ -258,7 +258,7 @@ def test_a_run_is_known_by_its_settings(tmp_path: Path, capsys: pytest.CaptureFi
 def test_what_a_killed_sweep_has_started_is_not_started_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Even before that process has written anything: it has the file of what it prints."""
+    """Even before that process has written anything, because the file of its output exists."""
     command = ["sweep", *BC, "--frameworks", "torch", "--folder", str(tmp_path), *SHORT]
     (cell,) = cells(read(*sweep.asked(*sweep.parse_arguments(command[1:]))))
     with Processes(1, {}, tmp_path / "logs") as processes:
@@ -277,7 +277,7 @@ def test_what_a_killed_sweep_has_started_is_not_started_again(
 
 
 def test_runs_that_are_alike_print_into_one_file(tmp_path: Path) -> None:
-    """However the folder is spelt, and wherever they compute; a run of other settings has a file of its own."""
+    """However the folder is spelled, and whatever device they use; a run with other settings has its own file."""
     (cell,) = planned(tmp_path)
     alike = dataclasses.replace(cell.config, runs_path=f"{tmp_path}/../{tmp_path.name}", device="cpu")
     assert resuming.fingerprint(alike) == resuming.fingerprint(cell.config)
@@ -295,7 +295,7 @@ LONG = ["--max_timesteps", "4000", "--eval_freq", "500", "--n_episodes", "1", "-
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen]]:
-    """Starts one and the same sweep as a process of its own; leaves no process behind."""
+    """Starts the same sweep as a separate process; leaves no process running."""
     command = [sys.executable, "-m", "shared", "sweep", *BC, "--frameworks", "torch", "jax"]
     command += ["--folder", str(tmp_path / "sweep"), *LONG, "--threads", "1"]
     processes = []
@@ -322,7 +322,7 @@ def wait_until(happened: Callable[[], bool], seconds: float = 120) -> None:
 def test_stopped_and_killed_a_sweep_ends_with_the_same_bits(
     started: Callable[[], subprocess.Popen], tmp_path: Path
 ) -> None:
-    """Ctrl-C, a run's SIGKILL and the driver's: the next call goes on. All runs equal those made one after another."""
+    """Ctrl-C, then SIGKILL for a run and the driver: the next call continues. All runs equal those made in sequence."""
     folder = tmp_path / "sweep"
     first = started()
     wait_until(lambda: bool(list(folder.glob("*/checkpoints/*"))))
@@ -340,7 +340,7 @@ def test_stopped_and_killed_a_sweep_ends_with_the_same_bits(
     wait_until(lambda: running_run(folder) is not None)
     third.kill()
     third.communicate()
-    # What it started has the file from its first moment on, before it has a folder.
+    # The process that it started has this file from its first moment on, before the run has a folder.
     (log,) = (folder / "logs").glob("*-torch-*.log")
     with log.open("ab") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -359,7 +359,7 @@ def test_stopped_and_killed_a_sweep_ends_with_the_same_bits(
 
 
 def running_run(folder: Path) -> int | None:
-    """The process of a run of the sweep, once it has a folder."""
+    """The id of the process of a run of the sweep, once it has a folder."""
     for process in psutil.process_iter(["cmdline", "status"]):
         words = process.info["cmdline"] or []
         if f"--runs_path={folder}" in words and "train" in words and process.info["status"] != psutil.STATUS_ZOMBIE:

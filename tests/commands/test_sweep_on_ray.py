@@ -1,4 +1,4 @@
-"""`corl-twins sweep --ray`: the same runs on a cluster of two simulated machines, whatever dies there."""
+"""`corl-twins sweep --ray`: the same runs on a cluster of two simulated machines, whichever process is killed."""
 
 import dataclasses
 import pickle
@@ -22,14 +22,14 @@ from shared.runs.resuming import run_name
 from tests.commands.test_sweep import BC, DATASET, SHORT, wait_until
 from tests.runs.stopped_runs import assert_same_bits
 
-# As many as it takes to kill three things on the way
+# Enough to kill three things on the way
 RUNS = 8
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two machines with a processor core each, as far as Ray knows; `second` is the one that may go."""
+    """Two machines with one processor core each, as far as Ray knows; `second` is the one that may disappear."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         from ray.cluster_utils import Cluster
@@ -42,7 +42,7 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture
 def start(cluster: Any, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen]]:
-    """Starts a sweep of BC in PyTorch on the cluster as a process of its own; leaves none behind."""
+    """Starts a sweep of BC in PyTorch on the cluster as a separate process; leaves none running."""
     processes = []
 
     def started(*given: str) -> subprocess.Popen:
@@ -60,7 +60,7 @@ def start(cluster: Any, tmp_path: Path) -> Iterator[Callable[..., subprocess.Pop
 
 @pytest.mark.thorough
 def test_runs_are_made_and_failures_told(start: Callable[..., subprocess.Popen], tmp_path: Path) -> None:
-    """A run whose input is bad is not tried again; Ray itself prints nothing."""
+    """A run with bad input is not retried; Ray itself prints nothing."""
     folder, missing = tmp_path / "sweep", str(tmp_path / "missing.hdf5")
     printed, said = (process := start("--datasets", missing, DATASET)).communicate(timeout=300)
     assert process.returncode == 1
@@ -80,7 +80,7 @@ def test_runs_are_made_and_failures_told(start: Callable[..., subprocess.Popen],
 
 @pytest.mark.thorough
 def test_more_than_any_machine_has_is_refused(start: Callable[..., subprocess.Popen], tmp_path: Path) -> None:
-    """Ray would wait for such a machine for ever."""
+    """Ray would wait forever for such a machine."""
     process = start("--gpus", "0.5")
     said = process.communicate(timeout=300)[1]
     assert process.returncode == 2
@@ -91,7 +91,7 @@ def test_more_than_any_machine_has_is_refused(start: Callable[..., subprocess.Po
 
 @pytest.mark.thorough
 def test_time_and_attempts_come_to_an_end(start: Callable[..., subprocess.Popen], tmp_path: Path) -> None:
-    """A run that dies is told once its attempts are used up; a run that is cut by the time is not a failure."""
+    """A run that dies is reported once its attempts are used up; a run cut by the time limit is not a failure."""
     folder, long = tmp_path / "sweep", ["--max_timesteps", "10000000", "--eval_freq", "500"]
     process = start(*long, "--attempts", "0")
     wait_until(lambda: bool(commands(folder)), 300)
@@ -106,7 +106,7 @@ def test_time_and_attempts_come_to_an_end(start: Callable[..., subprocess.Popen]
 
 
 def test_a_run_that_is_finished_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a worker died between the end of a run and its word of it."""
+    """If a worker died between the end of a run and its report."""
     given = [*BC, "--frameworks", "torch", "--folder", str(tmp_path), *SHORT]
     batch = tuple(cells(read(*sweep.asked(*sweep.parse_arguments(given)))))
     wanted = order(batch, {}, tmp_path)
@@ -155,7 +155,7 @@ def test_without_ray_a_line_says_what_to_install(
 def test_a_cluster_that_does_not_answer_is_named(
     address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """At once, and Ray does not say so too."""
+    """At once, and without Ray's own message."""
     assert main(["sweep", *BC, "--folder", str(tmp_path / "sweep"), "--ray", address]) == 2
     said = capfd.readouterr().err
     assert said.startswith(f"error: Ray does not answer at {address} (")
@@ -167,7 +167,7 @@ def test_a_cluster_that_does_not_answer_is_named(
 def test_whatever_dies_all_runs_end_with_the_same_bits(
     start: Callable[..., subprocess.Popen], cluster: Any, tmp_path: Path
 ) -> None:
-    """A worker, a machine and the driver are killed once each. Without Ray, one by one, the same runs come out."""
+    """A worker, a machine and the driver are killed once each. The runs equal those made one by one without Ray."""
     longer = ["--seeds", str(RUNS), "--max_timesteps", "400", "--eval_freq", "50"]
     folder, train = tmp_path / "sweep", load_twin("torch", "any_percent_bc").train
 

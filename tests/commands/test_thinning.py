@@ -1,4 +1,4 @@
-"""`corl-twins datasets thin`: fewer episodes of a policy, and attributes that say so."""
+"""`corl-twins datasets thin`: keeps fewer episodes of a policy, and says so in the attributes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ LENGTHS = {"medium": [3, 5, 2, 4, 6], "expert": [7, 8, 9]}
 
 @pytest.fixture
 def collected(tmp_path: Path) -> Path:
-    """A file of five medium episodes and three of an expert; a row's reward is its number, its state too."""
+    """A file of five medium episodes and three of an expert; a row's number is its reward and its state."""
     ends = np.cumsum([*LENGTHS["medium"], *LENGTHS["expert"]]) - 1
     rows = np.arange(ends[-1] + 1, dtype=np.float32)
     path = tmp_path / "whole.hdf5"
@@ -36,7 +36,7 @@ def collected(tmp_path: Path) -> Path:
 
 
 def test_episodes_are_spread_evenly_and_the_others_stay(collected: Path, tmp_path: Path) -> None:
-    """Of five medium episodes the first and the third, rows 0 to 2 and 8 to 9; the expert's, 20 to 43, all."""
+    """Of five medium episodes the first and the third, rows 0 to 2 and 8 to 9, and all the expert's, 20 to 43."""
     output = tmp_path / "thin.hdf5"
     main(["datasets", "thin", str(collected), "medium=2", "--output", str(output)])
     with h5py.File(output) as file:

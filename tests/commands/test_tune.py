@@ -1,4 +1,4 @@
-"""`corl-twins tune`: what a search may ask for, what is remembered of it, and how its trials are made."""
+"""`corl-twins tune`: the options of a search, its record of trials, and how trials are made."""
 
 import json
 import os
@@ -34,7 +34,7 @@ WAY = on_ray.Way(number=1, early=True, together=1, environment={})
 
 
 def asked(folder: Path, **changes: Any) -> dict[str, Any]:
-    """A search as its file gives it: of TD3+BC in PyTorch."""
+    """A search in the form of its file: TD3+BC in PyTorch."""
     settings = {name: value for name, value in SHORT.items() if name != "batch_size"}
     whole = {"algorithm": "td3_bc", "framework": "torch", "datasets": [DATASET], "settings": settings, "search": SPACE}
     return {**whole, "folder": str(folder), **changes}
@@ -46,7 +46,7 @@ def planned(folder: Path, **changes: Any) -> Search:
 
 
 def test_a_trial_has_the_same_runs_with_other_values(tmp_path: Path) -> None:
-    """Intervals are whole numbers where both ends are; a choice is the text that a flag has."""
+    """Intervals are whole numbers if both ends are; a choice is the text of a flag."""
     search = planned(
         tmp_path, seeds="2", search={**SPACE, "actor_hidden_dims": [["8", "8"], ["4"]]} | {"tau": ["0.1", "0.2"]}
     )
@@ -59,7 +59,7 @@ def test_a_trial_has_the_same_runs_with_other_values(tmp_path: Path) -> None:
 
 
 def test_the_examples_are_searches() -> None:
-    """That of the help, and that of the page."""
+    """The one in the help, and the one on the page."""
     page = (ROOT / "docs" / "guides" / "sweeps.md").read_text()
     shown = page.partition("# search.yaml\n")[2].partition("```")[0]
     for text in (tune._EXAMPLE.partition("a file:\n")[2].partition("\nA trial")[0], shown):
@@ -110,7 +110,7 @@ def test_a_missing_library_is_named(
 
 
 def test_what_has_ended_is_remembered(tmp_path: Path) -> None:
-    """What had not ended comes first; a trial that was stopped early is best only where no other is there."""
+    """Unfinished trials come first; a trial that was stopped early is best only if there is no other."""
     search = planned(tmp_path)
     record = Record(search)
     assert (record.best, record.ended, record.unfinished) == (None, [], [])
@@ -124,7 +124,7 @@ def test_what_has_ended_is_remembered(tmp_path: Path) -> None:
     assert [trial.values for trial in again.ended] == [values[0], values[2], values[3]]
     assert again.unfinished == [values[1]]
     assert again.best == Trial(values=values[3], score=40.0, share=1.0)
-    # A second call that is killed before it has begun them all forgets none.
+    # A second call that is killed before it has started them all forgets none.
     again.begin({"alpha": 7.5, "batch_size": 9})
     assert Record(search).unfinished == [{"alpha": 7.5, "batch_size": 9}, values[1]]
     again.end(again.begin(values[1]), 1.0, 1.0)
@@ -132,7 +132,7 @@ def test_what_has_ended_is_remembered(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_diverged_is_a_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is not made again, Optuna hears that it is worse than every other, and it is never the best."""
+    """It is not made again, Optuna learns that it is worse than every other, and it is never the best."""
     search = planned(tmp_path)
     record = Record(search)
     values = [{"alpha": 0.5 + number, "batch_size": 8 + number} for number in range(2)]
@@ -151,7 +151,7 @@ def test_a_trial_that_diverged_is_a_trial(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_trial_ends_where_a_run_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it reports lies below every score. It raises nothing, so Tune does not try again, nor does a second call."""
+    """Its report is below every score. It raises nothing, so neither Tune nor a second call tries it again."""
     search = planned(tmp_path, search={"alpha": ["1", "2"]})
     heard: list[dict[str, float]] = []
     made: list[Any] = []
@@ -194,7 +194,7 @@ def test_another_searchs_trials_are_refused(content: str, message: str, tmp_path
 
 
 def test_optuna_is_told_what_is_known(tmp_path: Path) -> None:
-    """It gives what had not ended first, and then other values than it gave in its first call."""
+    """It suggests unfinished trials first, and then other values than in its first call."""
     search = planned(tmp_path, search={**SPACE, "tau": ["0.1", "0.2"]})
     first = on_ray.optuna_sampler(search, Record(search))
     drawn = [first.suggest(str(number)) for number in range(3)]
@@ -214,12 +214,12 @@ def test_optuna_is_told_what_is_known(tmp_path: Path) -> None:
 
 
 class Stopped(BaseException):
-    """As Tune ends a trial."""
+    """Raised as Tune raises it to end a trial."""
 
 
 @pytest.mark.thorough
 def test_a_trial_makes_its_runs_and_reports_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ended in the middle, its run saves what it has; the next attempt goes on, and makes nothing twice."""
+    """If it is ended in the middle, its run saves its state; the next attempt continues and makes nothing twice."""
     search = planned(
         tmp_path, seeds="2", settings={**SHORT, "max_timesteps": "60", "eval_freq": "20"}, search={"alpha": ["1", "2"]}
     )
@@ -251,7 +251,7 @@ def test_a_trial_makes_its_runs_and_reports_on_the_way(tmp_path: Path, monkeypat
 
 
 def test_to_look_at_a_run_takes_it_from_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that begins at the same moment must have its files."""
+    """A run that starts at the same moment must get its files."""
     search = planned(tmp_path)
     monkeypatch.setattr(resuming, "MetricsFile", lambda path: pytest.fail("taken"))
     (cell,) = search.runs({"alpha": 1.0, "batch_size": 8})
@@ -267,11 +267,11 @@ def test_to_look_at_a_run_takes_it_from_nobody(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_run_that_fails_ends_its_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the run's own last words, also where its process ends well and leaves no result."""
+    """With the run's own last words, even if its process exits with 0 and leaves no result."""
     search = planned(tmp_path, search={"alpha": ["1", "2"]})
 
     class Ending:
-        """Of a pool: the process has ended."""
+        """A pool's process that has ended."""
 
         status = 1
 
@@ -287,7 +287,7 @@ def test_a_run_that_fails_ends_its_trial(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_run_that_printed_last_says_why(tmp_path: Path) -> None:
-    """A trial of two runs, of which the second one failed; and one whose worker died before any run."""
+    """A trial of two runs, the second of which failed; and one whose worker died before any run."""
     search = planned(tmp_path, seeds="2", search={"alpha": ["1", "2"]})
     assert on_ray.why_it_failed(search, {"alpha": "1"}) == "its worker died"
     (tmp_path / "logs").mkdir()
@@ -302,7 +302,7 @@ def test_the_run_that_printed_last_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_trial_that_fails_is_told(tmp_path: Path) -> None:
-    """It has no score, and is made again by the next call."""
+    """It has no score, and the next call makes it again."""
     file = tmp_path / "search.yaml"
     missing = str(tmp_path / "missing.hdf5")
     file.write_text(yaml.safe_dump(asked(tmp_path / "tuned", datasets=[missing], search={"alpha": ["1", "2"]})))
@@ -318,7 +318,7 @@ def test_a_trial_that_fails_is_told(tmp_path: Path) -> None:
 
 
 def test_a_search_is_drawn(tmp_path: Path) -> None:
-    """More settings than stand in a row, names that are no formulas, and a choice of text."""
+    """More settings than fit in a row, names that are not formulas, and a choice of text."""
     search = planned(tmp_path, search={**SPACE, "tau": ["0.1", "0.2"], "name": ["$a", "b$"]})
     values = [
         {"alpha": 1.5, "batch_size": 9, "tau": "0.2", "name": "$a"},
@@ -331,7 +331,7 @@ def test_a_search_is_drawn(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.timeout(1200)  # a process for each run, on two cores that may have other work
 def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
-    """On a Ray of its own: what has ended is not made again, and the best one's settings make a run."""
+    """On its own Ray: finished trials are not made again, and the best one's settings make a run."""
     file = tmp_path / "search.yaml"
     folder = tmp_path / "tuned"
     content = asked(

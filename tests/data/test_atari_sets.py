@@ -1,4 +1,4 @@
-"""D4RL-Atari's datasets: four files by a name, read with care, and one line for what cannot be read."""
+"""D4RL-Atari's datasets: four files per name, read with care, and one line for unreadable files."""
 
 import gzip
 import io
@@ -23,7 +23,7 @@ from shared.runs.task import Preparation, load_task
 NAME, FOLDER = "space-invaders-medium-v1", "SpaceInvaders/2/10"
 SIZE, SIDE = 12, 36
 RNG = np.random.default_rng(0)
-# Two games that were lost, and the beginning of a third one
+# Two lost games, and the start of a third one
 ROWS: dict[str, Any] = {
     "observation": RNG.integers(1, 256, (SIZE, SIDE, SIDE), np.uint8),
     "action": RNG.integers(0, 6, SIZE, np.int32),
@@ -36,7 +36,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes the four files as NumPy does, into gzip streams; a keyword replaces an array or a whole file."""
+    """Writes the four files as gzip streams, as NumPy does; a keyword replaces an array or a whole file."""
     monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
 
     def write_all(**changes: Any) -> Path:
@@ -52,14 +52,14 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 def as_npy(array: np.ndarray) -> bytes:
-    """What `numpy.save` writes."""
+    """The bytes that `numpy.save` writes."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
 
 
 def test_rows_are_those_of_the_files(write: Write) -> None:
-    """Single frames with a channel axis; a lost game is a terminal, and nothing is a time limit."""
+    """Single frames with a channel axis; a lost game is a terminal, and there are no time limits."""
     write()
     source = sources.read(NAME)
     assert_array_equal(source.raw["observations"], ROWS["observation"][:, None])
@@ -72,7 +72,7 @@ def test_rows_are_those_of_the_files(write: Write) -> None:
 
 
 def test_only_a_lost_game_ends_an_episode(write: Write) -> None:
-    """Stacks are black before a game's first frame and behind its last; rows of the unfinished game count, but one."""
+    """Stacks are black before a game's first frame and after its last; all but one row of the unfinished game count."""
     write()
     batch = transitions.extract_transitions(sources.read(NAME).raw, frame_stack=2)
     frames, black = ROWS["observation"], np.zeros((SIDE, SIDE), np.uint8)
@@ -116,14 +116,14 @@ def test_a_typing_error_is_told_the_nearest_name() -> None:
 
 
 def declared(*shape: int) -> bytes:
-    """A file that declares so many bytes, and holds none."""
+    """A file that declares this many bytes but contains none."""
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
     return gzip.compress(file.getvalue())
 
 
 WHOLE = gzip.compress(as_npy(ROWS["reward"]), mtime=0)
-# What each is about, what is written, and the line that tells it
+# The subject of each fault, the files written, and the line that reports it
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a file missing": ({"reward": None}, "is missing reward.gz: put"),
     "two files missing": ({"action": None, "reward": None}, "is missing action.gz, reward.gz: put"),
@@ -160,7 +160,7 @@ def test_a_fault_is_told_in_one_line(fault: str, write: Write, capsys: pytest.Ca
 def test_commands_know_the_names(
     write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`show` describes a set, and `download` says where it is, or where it belongs."""
+    """`show` describes a set, and `download` says where it is or should be."""
     folder = write()
     monkeypatch.chdir(tmp_path)
     assert ended(datasets.main, ["show", NAME]) == 0
@@ -172,7 +172,7 @@ def test_commands_know_the_names(
 
 
 class Screen(gymnasium.Env):
-    """Grey frames, as the sets' own environment shows them, and six actions."""
+    """Grey frames, as in the sets' own environment, and six actions."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (SIDE, SIDE, 1), np.uint8)
     action_space = gymnasium.spaces.Discrete(6)
@@ -182,12 +182,12 @@ class Screen(gymnasium.Env):
         return np.zeros((SIDE, SIDE, 1), np.uint8), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """The only one."""
+        """Pays 1, with a black frame."""
         return np.zeros((SIDE, SIDE, 1), np.uint8), 1.0, True, False, {}
 
 
 def test_a_task_scores_where_it_is_told(write: Write) -> None:
-    """A set names no environment; with `eval_env` its stacks are learnt from."""
+    """A set names no environment; with `eval_env` its stacks can be trained on."""
     write()
     gymnasium.register("Screen-v0", entry_point=Screen)
     shown = {"env": NAME, "encoder": "nature", "frame_stack": 4, "device": "cpu"}
@@ -203,7 +203,7 @@ def test_a_task_scores_where_it_is_told(write: Write) -> None:
         del gymnasium.registry["Screen-v0"]
 
 
-# By what each is: the text in the reader of the sets or in that of arrays, and what stands in its place
+# By the subject of each: the text in the reader of the sets or of arrays, and its replacement
 MISTAKES = {
     "terminals for time limits": ('{"timeouts": np.zeros(len(frames), bool)}', '{"timeouts": raw["terminals"] > 0}'),
     "the actions' file for the rewards": ('"rewards": "reward"', '"rewards": "action"'),
@@ -216,7 +216,7 @@ MISTAKES = {
 
 
 def broken(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plants a mistake in what reads the sets."""
+    """Plants a mistake in the code that reads the sets."""
     texts: dict[Any, str] = {module: Path(str(module.__file__)).read_text() for module in (atari_sets, npy)}
     (module,) = (module for module, text in texts.items() if old in text)
     text = texts[module]
@@ -229,7 +229,7 @@ def broken(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_careful(write: Write, root: Path) -> None:
-    """What the tests above hold a reader to, in short."""
+    """The tests above, in short."""
     write()
     raw = sources.read(NAME).raw
     assert_array_equal(raw["observations"], ROWS["observation"][:, None])
@@ -251,7 +251,7 @@ def test_a_careful_reader(write: Write, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_found(mistake: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the same comparison."""
+    """The comparison above fails with each of them."""
     broken(*MISTAKES[mistake], monkeypatch)
     with pytest.raises((AssertionError, ValueError, MemoryError, pytest.fail.Exception)):
         assert_careful(write, tmp_path)

@@ -1,4 +1,4 @@
-"""The flat copies of large datasets: equal to what was read, and never older or worse than it."""
+"""The flat copies of large datasets equal the data that was read, and are never out of date or damaged."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ ROWS = 60
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder that keeps datasets of 60 rows."""
+    """An empty cache folder that stores datasets of 60 rows or more."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "LARGE", ROWS)
     return tmp_path / "cache" / "corl-twins" / "datasets"
@@ -147,7 +147,7 @@ def test_the_time_limit_is_that_of_the_name_not_of_the_copy(
 
 @pytest.mark.thorough
 def test_the_second_start_with_a_million_transitions_takes_less_than_two_thirds_of_the_first(tmp_path: Path) -> None:
-    """A share of the first start: how many seconds that is depends on the processor."""
+    """The share of the first start, because the seconds depend on the processor."""
     rows, rng = 1_000_000, np.random.default_rng(0)
     path = tmp_path / "halfcheetah.hdf5"
     with h5py.File(path, "w") as file:
@@ -160,7 +160,7 @@ def test_the_second_start_with_a_million_transitions_takes_less_than_two_thirds_
     config = Config(env=str(path), eval_env="d4rl/halfcheetah-v2")
     seconds = []
     for _ in range(3):
-        # Of this process, which another job on the machine does not change.
+        # This process's own time, which other jobs on the machine do not change
         start = time.process_time()
         task = load_task(config, Preparation(rewards=CorlRewards()))
         seconds.append(time.process_time() - start)

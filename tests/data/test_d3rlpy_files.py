@@ -1,4 +1,4 @@
-"""d3rlpy's replay buffers of every version as rows, and one line for what cannot be read."""
+"""d3rlpy's replay buffers of every version as rows, and one line for unreadable files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from shared.errors import InputError
 LENGTHS = (4, 1, 3)
 TERMINATED = (True, False, False)
 RNG = np.random.default_rng(0)
-# The rows of all episodes, one after the other
+# The rows of all episodes, one after another
 ROWS: dict[str, np.ndarray] = {
     "observations": RNG.normal(size=(8, 5)).astype(np.float32),
     "actions": RNG.uniform(-1, 1, (8, 2)).astype(np.float32),
@@ -72,7 +72,7 @@ def test_rows_and_the_ends_of_episodes(content: dict[str, Any], tmp_path: Path) 
 def test_terminals_in_the_last_two_rows_end_an_episode_once(
     marked: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whether the file marks the ends of episodes besides, or is older."""
+    """Whether the file also marks the ends of episodes or is older."""
     number, length = 5, 6
     steps = np.arange(number * length) % length
     content = {name: np.zeros((len(steps), *rows.shape[1:]), np.float32) for name, rows in ROWS.items()}
@@ -87,7 +87,7 @@ def test_terminals_in_the_last_two_rows_end_an_episode_once(
 
 
 def test_terminals_of_episodes_of_one_row_stay(tmp_path: Path) -> None:
-    """Two in a row tell nothing where others stand alone."""
+    """Two in a row mean nothing if there are single ones elsewhere."""
     terminals = np.isin(np.arange(8), (1, 2, 5, 6, 7))
     raw = d3rlpy_files.read(written(tmp_path, version_1(terminals=terminals, episode_terminals=terminals)))
     np.testing.assert_array_equal(raw["terminals"], terminals)
@@ -128,7 +128,7 @@ def test_an_older_file_has_terminals_alone(tmp_path: Path) -> None:
 
 
 def test_transitions_stay_within_their_episode(tmp_path: Path) -> None:
-    """Of the episode of one step, which no time limit ended in a terminal state, nothing is left."""
+    """The one-step episode, which no time limit ended in a terminal state, contributes no row."""
     found = transitions.extract_transitions(d3rlpy_files.read(written(tmp_path, version_21())))
     np.testing.assert_array_equal(found.observations, ROWS["observations"][[0, 1, 2, 3, 5, 6]])
     np.testing.assert_array_equal(found.next_observations[[0, 1, 2, 4, 5]], ROWS["observations"][[1, 2, 3, 6, 7]])
@@ -139,7 +139,7 @@ IMAGES = np.arange(8 * 16, dtype=np.uint8).reshape(8, 1, 4, 4)
 
 
 def test_images_are_read(tmp_path: Path) -> None:
-    """Of every version, episode after episode."""
+    """For every version, episode by episode."""
     contents = [
         version_21(**{f"observations_{n}": part for n, part in enumerate(np.split(IMAGES, LAST[:-1] + 1))}),
         version_20(observations=IMAGES.reshape(2, 4, 1, 4, 4)),

@@ -1,4 +1,4 @@
-"""D4RL's files fetched from a host that works, cuts, lies or refuses: a real server on this machine."""
+"""Downloads of D4RL's files from a host that works, cuts, lies or refuses: a real server on this machine."""
 
 import hashlib
 import multiprocessing
@@ -27,7 +27,7 @@ FILE = "hopper_medium_expert-v2.hdf5"
 
 
 class Host(ThreadingHTTPServer):
-    """Serves one file under every path; how it misbehaves is set by a test."""
+    """Serves one file under every path; tests set how it misbehaves."""
 
     daemon_threads = True
 
@@ -38,19 +38,19 @@ class Host(ThreadingHTTPServer):
         self.logins: list[str | None] = []
         self.status = 200
         self.knows_ranges = True
-        self.cut_after: list[int] = []  # bytes sent in answer to each of the next requests
+        self.cut_after: list[int] = []  # bytes sent in response to each of the next requests
         self.states_length = True
-        self.date = "Sun, 06 Nov 1994 08:49:37 GMT"  # of the file
-        self.shift = 0  # bytes by which the answer to a range is wrong
+        self.date = "Sun, 06 Nov 1994 08:49:37 GMT"  # the file's
+        self.shift = 0  # bytes by which the response to a range is wrong
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as its server is set to."""
+    """Answers as its server is configured to."""
 
     server: Host
 
     def do_GET(self) -> None:
-        """Sends the file, or what is asked for of it."""
+        """Sends the file, or the requested range of it."""
         host, asked = self.server, self.headers["Range"]
         host.requests.append((self.path, asked))
         host.logins.append(self.headers["Authorization"])
@@ -76,12 +76,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body[: host.cut_after.pop(0)] if host.cut_after else body)
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Prints nothing."""
 
 
 @pytest.fixture
 def host(write_hdf5: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    """A running host with a small dataset, whose size and hash are known as D4RL's are."""
+    """A running host with a small dataset, whose size and hash are known, as are D4RL's."""
     content = write_hdf5().read_bytes()
     monkeypatch.setitem(names.D4RL_FACTS, NAME, names.D4RL_FACTS[NAME] | {"size_bytes": len(content)})
     monkeypatch.setitem(checksums.KNOWN, FILE, hashlib.sha256(content).hexdigest())
@@ -98,14 +98,14 @@ def host(write_hdf5: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def forget_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for the hundred datasets of which only the address is known."""
+    """Forgets size and hash, as for the hundred datasets of which only the address is known."""
     facts = {key: value for key, value in names.D4RL_FACTS[NAME].items() if key != "size_bytes"}
     monkeypatch.setitem(names.D4RL_FACTS, NAME, facts)
     monkeypatch.delitem(checksums.KNOWN, FILE)
 
 
 def folder() -> list[str]:
-    """Names of the files in D4RL's folder, locks apart."""
+    """Names of the files in D4RL's folder, without locks."""
     return sorted(path.name for path in names.dataset_location(NAME).parent.glob("*") if path.suffix != ".lock")
 
 
@@ -165,12 +165,12 @@ def test_the_rest_of_another_file_is_not_appended(host: Host, monkeypatch: pytes
 
 
 def changed(content: bytes, at: int) -> bytes:
-    """The same but for one byte."""
+    """The content with one byte changed."""
     return content[:at] + bytes([content[at] ^ 255]) + content[at + 1 :]
 
 
 def put_part(host: Host, content: bytes) -> None:
-    """What an earlier start has left."""
+    """Writes the partial file that an earlier download left."""
     part = names.dataset_location(NAME).with_name(f"{FILE}.part")
     part.parent.mkdir(parents=True)
     part.write_bytes(content)
@@ -288,14 +288,14 @@ SECRET = "pa$$/w@rd?#"
 
 @pytest.fixture
 def login(host: Host, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The host asks for a login, which `$D4RL_DATASET_URL` holds; the header that carries it."""
+    """Makes the host require a login, which `$D4RL_DATASET_URL` contains; returns the header that carries it."""
     address = f"http://some%40one:{quote(SECRET, safe='')}@127.0.0.1:{host.server_port}/"
     monkeypatch.setenv("D4RL_DATASET_URL", address)
     return f"Basic {b64encode(f'some@one:{SECRET}'.encode()).decode()}"
 
 
 def check_no_secret(text: str) -> None:
-    """Neither the user nor a part of the password, escaped or not."""
+    """Checks for the user and any part of the password, escaped or not."""
     assert not re.search(r"some@one|some%40one|pa\$\$|pa%24|w@rd|w%40rd", text, re.IGNORECASE), text
 
 
@@ -370,7 +370,7 @@ def test_d4rls_host_is_asked_over_https_first(
     monkeypatch.delenv("D4RL_DATASET_URL")
     assert download.HOSTS[0].startswith("https://")
     secure, plain = (f"{scheme}://127.0.0.1:{host.server_port}" for scheme in ("https", "http"))
-    monkeypatch.setattr(download, "HOSTS", (secure, plain))  # a host that has http only
+    monkeypatch.setattr(download, "HOSTS", (secure, plain))  # a host with only http
     download.fetch(NAME)
     assert capsys.readouterr().err == f"{secure} cannot be had: trying {plain}\n"
     names.dataset_path(NAME).unlink()
@@ -426,7 +426,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(host: Host, tmp_path: Path, mo
 
 
 def fetch_together(everyone_is_here: Barrier) -> None:
-    """Runs in a process of its own, which knows of this dataset the address only."""
+    """Runs in a process of its own, which knows only the address of this dataset."""
     everyone_is_here.wait(60)
     download.fetch("hopper-medium-expert-v1")
 

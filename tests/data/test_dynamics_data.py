@@ -1,4 +1,4 @@
-"""What a dynamics model learns from: which rows are kept, their next states, the scaler, and windows of episodes."""
+"""The data of a dynamics model: the rows kept, their next states, the scaler, and windows of episodes."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from shared.errors import InputError
 
 
 def rows(terminals: list[int], timeouts: list[int] | None = None, size: int = 12) -> dict[str, np.ndarray]:
-    """A file's arrays with rows that can be told apart."""
+    """A file's arrays with distinguishable rows."""
     number = np.arange(size, dtype=np.float64)
     raw = {
         "observations": np.stack([number, 10.0 * number], axis=1),
@@ -103,7 +103,7 @@ def test_next_states_of_a_file(tmp_path: Path) -> None:
 
 def test_windows_lie_within_episodes() -> None:
     dataset = extract_known(rows([3], [8]), "d4rl/hopper-v2")
-    # Rows 0 to 2, 4 to 7 and 9 to 10 are left.
+    # Rows 0 to 2, 4 to 7 and 9 to 10 remain.
     assert dataset.rewards.tolist() == [0, 1, 2, 4, 5, 6, 7, 9, 10]
     expected = {1: [0, 1, 2, 4, 5, 6, 7, 9, 10], 2: [0, 1, 4, 5, 6, 9], 3: [0, 4, 5], 4: [4]}
     for length, first in expected.items():
@@ -112,7 +112,7 @@ def test_windows_lie_within_episodes() -> None:
     for length in (5, 9, 10, 100):
         starts, found = find_windows(dataset, length)
         assert (dataset.rewards[starts].tolist(), found) == ([4], 4)
-    # Where the first episode is the longest
+    # With the first episode as the longest
     starts, found = find_windows(extract_known(rows([], [8]), "d4rl/hopper-v2"), 100)
     assert (starts.tolist(), found) == ([0], 8)
 

@@ -1,4 +1,4 @@
-"""Episodes of one's own data: cut where the file says, by all that speaks of them; what looks wrong is told."""
+"""Episodes of the user's own data: cut where the file says so, the same everywhere; suspicious files are reported."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from shared.runs.task import Preparation, load_task
 
 WriteHDF5 = Callable[..., Path]
 EPISODES, LENGTH = 40, 25
-# A quarter of the episodes earns ten times as much; the first state says so. Nothing but a time limit ends them.
+# A quarter of the episodes earn ten times as much, as their first state shows. Only time limits end them.
 GOOD = np.arange(EPISODES) % 4 == 2
 
 
@@ -78,7 +78,7 @@ def test_an_episode_without_an_end_is_none() -> None:
 def test_the_best_episodes_are_good_ones(
     twin: ModuleType, write_hdf5: WriteHDF5, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the twins' own training loads them."""
+    """Measured on the data that the twins' own training loads."""
     found = []
 
     def load_and_leave(*args: Any, **kwargs: Any) -> Any:
@@ -97,7 +97,7 @@ def test_the_best_episodes_are_good_ones(
 
 @pytest.mark.parametrize("env", ["d4rl/hopper-v2", "Reach-v0"])
 def test_rewards_are_scaled_by_the_episodes_of_the_file(env: str) -> None:
-    """Of any family; where CORL's pieces count, of locomotion alone."""
+    """For any family of tasks; if CORL's pieces count, only for locomotion."""
     dataset, episodes = extract_transitions(limited()), of_transitions(limited())
     scaled = CorlRewards().modified(dataset, env, episodes)
     np.testing.assert_allclose(scaled.rewards, dataset.rewards / 43.2 * 1000, rtol=1e-5)
@@ -120,14 +120,14 @@ def test_corls_cuts_count_for_its_own_names() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Config(TransitionsConfig):
-    """A run that may scale its rewards."""
+    """The settings of a run that can scale its rewards."""
 
     eval_env: str = "d4rl/hopper-v2"
     n_episodes: int = 1
 
 
 def test_published_names_keep_corls_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the bit, although the true episodes are others."""
+    """Bitwise equal, although the true episodes differ."""
     best = BestEpisodes(0.5, 1.0)
     loaded = load_task(Config(env="mini/hopper-mostly-expert"), Preparation(rewards=best))
     loaded.evaluator.close()
@@ -137,7 +137,7 @@ def test_published_names_keep_corls_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(best.modified(extract_transitions(raw), "", of_transitions(raw)).rewards) != len(pieces)
 
 
-# ---- what looks wrong ----------------------------------------------------------------------------------------------
+# ---- suspicious files ----------------------------------------------------------------------------------------------
 
 
 def said(raw: dict[str, np.ndarray], limit: int | None = None) -> list[str]:
@@ -145,7 +145,7 @@ def said(raw: dict[str, np.ndarray], limit: int | None = None) -> list[str]:
 
 
 def as_terminals(*falls: int) -> dict[str, Any]:
-    """Episodes whose time limits are stored as terminals, behind some that ended after fewer steps."""
+    """Episodes whose time limits are stored as terminals, after some that ended after fewer steps."""
     rest = (EPISODES * LENGTH - sum(falls)) // LENGTH
     ends = np.cumsum([*falls, *[LENGTH] * rest]) - 1
     return limited(terminals=np.isin(np.arange(EPISODES * LENGTH), ends), timeouts=None)
@@ -163,7 +163,7 @@ def test_time_limits_that_are_stored_as_terminals(
     for stays in (True, False):
         loaded = load_task(Config(env=path, limits_as_terminals=stays), Preparation(normalise=False))
         loaded.evaluator.close()
-        # The file's last row, a terminal, is none of the transitions.
+        # The file's last row, a terminal, is not among the transitions.
         assert loaded.dataset.terminals.sum() == (raw["terminals"].sum() - 1 if stays else len(falls))
         assert ("come after exactly 25 steps" in capsys.readouterr().err) == stays
 
@@ -177,9 +177,9 @@ def test_a_setting_without_effect_is_refused(write_hdf5: WriteHDF5) -> None:
 @pytest.mark.parametrize(
     ("ends", "limit"),
     [
-        ([5, 12, 30, 47, 80, 99], None),  # falls after numbers of steps of their own
+        ([5, 12, 30, 47, 80, 99], None),  # falls after various numbers of steps
         ([5, 12, 30, 47, 80, 99], 200),
-        (np.cumsum([4, 5, 6] * 6) - 1, None),  # as many of each length
+        (np.cumsum([4, 5, 6] * 6) - 1, None),  # the same number of each length
         ([0, 1, 2, 3], None),  # bandits
     ],
 )
@@ -189,7 +189,7 @@ def test_ordinary_terminals_are_none_of_that(ends: Any, limit: int | None) -> No
 
 
 def walk(*ends: int) -> np.ndarray:
-    """States (N, 11) that move slowly, and begin anew behind the ends."""
+    """States (N, 11) that move slowly, and jump after the ends."""
     rng = np.random.default_rng(1)
     steps = 0.02 * rng.normal(size=(EPISODES * LENGTH, 11))
     starts = np.append(0, np.array(ends, int) + 1)

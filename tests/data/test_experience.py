@@ -1,4 +1,4 @@
-"""What an online run lives through, and that a run which was cut goes on as if it had not been."""
+"""The experience of an online run, and a run that was cut continues as if it had not been."""
 
 import dataclasses
 import json
@@ -36,7 +36,7 @@ TIMES = {"updates_per_second", "seconds"}
 
 
 def lived(steps: int, *seeds: int, capacity: int = 50) -> Experience:
-    """Some steps of noise in Hopper."""
+    """Some steps with random actions in Hopper."""
     experience = Experience("d4rl/hopper-v2", capacity)
     experience.begin(*seeds)
     rng = np.random.default_rng(0)
@@ -46,7 +46,7 @@ def lived(steps: int, *seeds: int, capacity: int = 50) -> Experience:
 
 
 def same(first: Rows, second: Rows) -> None:
-    """Every number."""
+    """Checks that every number is equal."""
     for name, ours, theirs in zip(Rows._fields, first, second, strict=True):
         np.testing.assert_array_equal(ours, theirs, err_msg=name)
 
@@ -55,7 +55,7 @@ def same(first: Rows, second: Rows) -> None:
 
 
 def test_rows_follow_from_one_another() -> None:
-    """A row's next state is the next row's state but where an episode ends; the simulator's state is the row's own."""
+    """A row's next state is the next row's state unless an episode ends; the simulator's state is the row's own."""
     rows = lived(50, 0, 0).rows()
     over = rows.terminals | rows.timeouts
     assert over.any()
@@ -69,7 +69,7 @@ def test_rows_follow_from_one_another() -> None:
 
 
 def test_an_episode_follows_from_its_seeds_alone() -> None:
-    """Whatever came before it."""
+    """Whatever happened before it."""
     first, other = lived(20, 1, 100), lived(7, 2, 0)
     other.begin(1, 100)
     rng = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def test_an_episode_follows_from_its_seeds_alone() -> None:
 
 
 def test_what_is_cut_is_a_timeout_but_for_a_fall() -> None:
-    """And nothing else is."""
+    """No other row is a timeout."""
     for steps in range(1, 40):
         experience = lived(steps, 0, 0)
         before = experience.rows().timeouts.copy()
@@ -92,7 +92,7 @@ def test_what_is_cut_is_a_timeout_but_for_a_fall() -> None:
 
 
 def test_a_time_limit_is_no_terminal_and_the_learner_keeps_its_row() -> None:
-    """HalfCheetah's episodes end after 1000 steps; what came after the last of them is its true next state."""
+    """HalfCheetah's episodes end after 1000 steps; the state after the last step is its true next state."""
     experience = Experience("d4rl/halfcheetah-v2", 1001)
     experience.begin(0)
     for _ in range(1001):
@@ -106,7 +106,7 @@ def test_a_time_limit_is_no_terminal_and_the_learner_keeps_its_row() -> None:
 
 
 def test_exploration_is_uniform_first_then_the_policys() -> None:
-    """The switch falls where it must, in the middle of a block too."""
+    """The switch comes at the right step, even in the middle of a block."""
     experience, asked = lived(0, 0), []
 
     def policy(observation: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -124,7 +124,7 @@ def test_exploration_is_uniform_first_then_the_policys() -> None:
 
 
 def test_what_is_saved_comes_back_up_to_any_save(tmp_path: Path) -> None:
-    """Each save writes what is new; what was saved after a checkpoint is left out."""
+    """Each save writes only new rows; rows saved after a checkpoint are ignored."""
     experience = lived(10, 0, 0)
     experience.save(tmp_path)
     rng = np.random.default_rng(1)
@@ -142,13 +142,13 @@ def test_what_is_saved_comes_back_up_to_any_save(tmp_path: Path) -> None:
 
 
 def damage(path: Path) -> None:
-    """Half of a file."""
+    """Cuts the file in half."""
     path.write_bytes(path.read_bytes()[:500])
 
 
 @pytest.mark.parametrize("fault", [Path.unlink, damage])
 def test_lost_experience_is_answered_in_one_line(fault: Callable[[Path], None], tmp_path: Path) -> None:
-    """A file that is gone, and half of one."""
+    """A missing file, and half a file."""
     experience = lived(10, 0, 0)
     experience.save(tmp_path)
     fault(tmp_path / "experience_10.npz")
@@ -161,7 +161,7 @@ def test_lost_experience_is_answered_in_one_line(fault: Callable[[Path], None], 
     ("env", "capacity", "word"), [("d4rl/hopper-v2", 9, "max_timesteps"), ("d4rl/ant-v2", 50, "another environment")]
 )
 def test_experience_that_does_not_fit_is_refused(env: str, capacity: int, word: str, tmp_path: Path) -> None:
-    """No room for all steps; another environment's."""
+    """There is no room for all steps, or the experience is from another environment."""
     lived(10, 0, 0).save(tmp_path)
     with pytest.raises(InputError, match=word):
         Experience(env, capacity).load(tmp_path, 10)
@@ -171,14 +171,14 @@ def test_experience_that_does_not_fit_is_refused(env: str, capacity: int, word: 
 
 
 def columns(rows: int, offset: float) -> Batch:
-    """Numbers that differ everywhere."""
+    """Columns whose numbers are all different."""
     sizes = ((5,), (2,), (), (5,), ())
     return Batch(*(np.arange(rows * int(np.prod(s))).reshape(rows, *s) + offset + i for i, s in enumerate(sizes)))
 
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_rows_are_stored_where_they_belong(side: str) -> None:
-    """And nowhere else; both sides' plumbing alike."""
+    """And nowhere else, with either side's device code."""
     plumbing, device = (torch_data, [torch.device("cpu")]) if side == "torch" else (jax_data, [])
     dataset = plumbing.to_device(columns(9, 0.0), *device)
     dataset = plumbing.store(dataset, columns(3, 1000.0), 4)
@@ -196,12 +196,12 @@ def test_rows_are_stored_where_they_belong(side: str) -> None:
 
 
 def twin_of(side: str) -> ModuleType:
-    """SAC's file."""
+    """The twin's module of SAC."""
     return load_twin(side, "sac")
 
 
 def content(checkpoint: Path) -> Any:
-    """What a checkpoint holds, as numbers, but for what tells two runs of equal settings apart."""
+    """A checkpoint's content as numbers, without the parts in which two runs with equal settings differ."""
     if checkpoint.suffix == ".pt":
         found = jax.tree.map(np.asarray, torch.load(checkpoint, weights_only=True), is_leaf=torch.is_tensor)
     else:
@@ -210,13 +210,13 @@ def content(checkpoint: Path) -> Any:
 
 
 def lines(run: Any) -> list[dict[str, Any]]:
-    """A run's metrics, times left out."""
+    """A run's metrics, without times."""
     found = map(json.loads, (run.folder / "metrics.jsonl").read_text().splitlines())
     return [{key: value for key, value in line.items() if key not in TIMES} for line in found]
 
 
 def assert_same(first: Any, second: Any) -> None:
-    """Every number of two checkpoints."""
+    """Checks that every number of two checkpoints is equal."""
     assert jax.tree.structure(first) == jax.tree.structure(second)
     for ours, theirs in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -236,11 +236,11 @@ def whole(
 @pytest.mark.thorough
 @pytest.mark.parametrize("step", [20, 40])
 def test_a_resumed_run_ends_as_an_uninterrupted_one(whole: tuple[str, Any, Path], step: int, tmp_path: Path) -> None:
-    """The same bits: weights, moments, generators, experience, metrics and evaluations."""
+    """Weights, moments, generators, experience, metrics and evaluations are bitwise equal."""
     side, run, folder = whole
     twin = twin_of(side)
     (saved,) = (folder / "checkpoints").glob(f"*/checkpoint_{step}.*")
-    # What was saved after the checkpoint, when the run was cut, must not matter.
+    # Data that were saved after the checkpoint, when the run was cut, must not matter.
     copied = shutil.copytree(saved.parent, tmp_path / "cut")
     np.random.seed(99)
     torch.manual_seed(99)
@@ -254,7 +254,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(whole: tuple[str, Any, Path]
 
 @pytest.mark.thorough
 def test_intervals_end_in_a_cut(whole: tuple[str, Any, Path]) -> None:
-    """Each evaluation cuts the episode: D4RL's flags say so, in the files too."""
+    """Each evaluation cuts the episode, as D4RL's flags say, in the files too."""
     _, run, _ = whole
     rows = load_rows(run.folder, 60, Rows)
     assert (rows.terminals | rows.timeouts)[[19, 39, 59]].all()
@@ -263,7 +263,7 @@ def test_intervals_end_in_a_cut(whole: tuple[str, Any, Path]) -> None:
 
 @pytest.mark.thorough
 def test_a_run_counts_steps_and_updates_apart(whole: tuple[str, Any, Path]) -> None:
-    """No update follows the first block of 8 steps unless more than `random_steps` are done by then: all follow."""
+    """The first block of 8 steps brings no update, as no more than `random_steps` are done by then; the others do."""
     _, run, _ = whole
     assert run.result["updates"] == 60
     assert {line["step"] for line in lines(run)} == {20, 40, 60}
@@ -272,7 +272,7 @@ def test_a_run_counts_steps_and_updates_apart(whole: tuple[str, Any, Path]) -> N
 @pytest.mark.usefixtures("in_haste")
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_no_update_before_the_random_steps_are_over(side: str, tmp_path: Path) -> None:
-    """Blocks of 8 within intervals of 20: those that end after 16 steps or less bring no update."""
+    """With blocks of 8 in intervals of 20, blocks that end after 16 steps or fewer bring no update."""
     twin = twin_of(side)
     run = twin.train(twin.TrainConfig(**SHORT | {"random_steps": 16, "max_timesteps": 40}, runs_path=str(tmp_path)))
     assert run.result["updates"] == 40 - 16
@@ -284,7 +284,7 @@ def test_no_update_before_the_random_steps_are_over(side: str, tmp_path: Path) -
 @pytest.mark.usefixtures("in_haste")
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_a_finished_run_cannot_go_on(side: str, tmp_path: Path) -> None:
-    """One line names the setting."""
+    """One line names the setting to change."""
     twin = twin_of(side)
     config = twin.TrainConfig(**SHORT | {"max_timesteps": 20}, runs_path=str(tmp_path))
     (checkpoint,) = twin.train(config).folder.glob("checkpoint.*")

@@ -1,4 +1,4 @@
-"""Datasets of finite actions: whole numbers (N,) from the file to the batch, and one line for what does not fit."""
+"""Datasets of finite actions: whole numbers (N,) from the file to the batch, and one line for unsuitable data."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ OF_CARTPOLE: dict[str, Any] = {"attributes": {"env_id": "CartPole-v1"}, "observa
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
 def test_whole_numbers_stay_whole_up_to_the_batch(write_hdf5: WriteHDF5, dtype: type) -> None:
-    """As int64 in NumPy and PyTorch, as JAX's int in JAX, in a batch and in one of several steps."""
+    """As int64 in NumPy and PyTorch and as JAX's int, in a batch of single steps and of several."""
     raw = sources.read(str(write_hdf5(**OF_CARTPOLE | {"actions": ACTIONS.astype(dtype)}))).raw
     dataset = transitions.extract_transitions(raw)
     kept = np.flatnonzero(~raw["timeouts"][:-1])
@@ -44,7 +44,7 @@ def test_whole_numbers_stay_whole_up_to_the_batch(write_hdf5: WriteHDF5, dtype: 
 
 
 def test_rows_are_overwritten_with_whole_numbers(write_hdf5: WriteHDF5) -> None:
-    """On both devices."""
+    """In both frameworks."""
     dataset = transitions.extract_transitions(sources.read(str(write_hdf5(**OF_CARTPOLE))).raw)
     row = type(dataset)(*(column[:1] for column in dataset))._replace(actions=np.array([7]))
     ours = torch_data.store(torch_data.to_device(dataset, torch.device("cpu")), row, 2)
@@ -68,7 +68,7 @@ def test_what_counts_no_actions_is_refused(write_hdf5: WriteHDF5, actions: np.nd
 
 @pytest.mark.parametrize("stated", [1, "two", 2.0, True])
 def test_a_number_of_actions_that_the_data_break_is_refused(write_hdf5: WriteHDF5, stated: object) -> None:
-    """A file that states none is read all the same."""
+    """A file that states none can still be read."""
     path = write_hdf5(**OF_CARTPOLE | {"attributes": {"env_id": "CartPole-v1", "n_actions": stated}})
     with pytest.raises(InputError, match=f"states n_actions {stated!r} and holds the action 1: correct the attribute"):
         sources.read(str(path))
@@ -78,7 +78,7 @@ def test_a_number_of_actions_that_the_data_break_is_refused(write_hdf5: WriteHDF
 def test_returns_are_scored_between_those_that_the_file_states(
     write_hdf5: WriteHDF5, bounds: dict[str, float], score: float | None
 ) -> None:
-    """In the environment that the file names, and in no other."""
+    """Only in the environment that the file names."""
     path = write_hdf5(**OF_CARTPOLE | {"attributes": {"env_id": "CartPole-v1", **bounds}})
     for eval_env in ("", "CartPole-v0"):
         task = load_task(Config(env=str(path), eval_env=eval_env), Preparation(normalise=False, finite=True))
@@ -105,7 +105,7 @@ def test_returns_that_are_no_range_are_refused(write_hdf5: WriteHDF5, bounds: di
 
 
 def test_a_task_of_finite_actions(write_hdf5: WriteHDF5) -> None:
-    """How many there are, the environment says: a dataset may lack the last one."""
+    """The environment gives their number, because a dataset may lack the last one."""
     path = write_hdf5(**OF_CARTPOLE | {"actions": 0 * ACTIONS})
     task = load_task(Config(env=str(path)), Preparation(normalise=False, finite=True))
     assert (task.state_dim, task.action_dim, task.max_action) == (4, 2, 1.0)
@@ -117,7 +117,7 @@ def test_a_task_of_finite_actions(write_hdf5: WriteHDF5) -> None:
 
 
 def test_a_task_in_an_environment_of_finite_actions() -> None:
-    """Room for whole numbers."""
+    """The buffer stores whole numbers."""
     task = load_online_task(Scaled(env="CartPole-v1", max_timesteps=5, eval_env=""), finite=True)
     assert [(column.shape, column.dtype) for column in task.dataset[:2]] == [((5, 4), "float32"), ((5,), "int64")]
     task.evaluator.close()

@@ -1,4 +1,4 @@
-"""Data in the forms that people keep them in, as rows of D4RL's layout; and pickles that are refused."""
+"""Data in the forms in which people store them, as rows of D4RL's layout; and pickles that are refused."""
 
 import io
 import os
@@ -34,7 +34,7 @@ TERMINALS = np.arange(SIZE) == LAST[1]
 
 
 def episodes(**changes: Callable[[slice, int], Any]) -> list[dict[str, Any]]:
-    """An episode's arrays each, and what is made of its rows and its number."""
+    """Each episode's arrays; a change computes an array from the episode's rows and its number."""
     parts = [slice(last - length + 1, last + 1) for last, length in zip(LAST, LENGTHS, strict=True)]
     plain = [{name: values[part] for name, values in ROWS.items()} for part in parts]
     return [
@@ -70,7 +70,7 @@ def test_flat_arrays_under_other_names(tmp_path: Path) -> None:
     starts = np.append(True, ENDS[:-1])
     for name, values in {"episode_starts": starts, "episode_ids": np.cumsum(starts)}.items():
         found = forms.read(saved(tmp_path / "e.npz", **flat, **{name: values}))
-        # Nobody says how the last one ends.
+        # Nothing says how the last one ends.
         np.testing.assert_array_equal(found.arrays["timeouts"], ENDS & (np.arange(SIZE) < SIZE - 1))
 
 
@@ -102,7 +102,7 @@ def test_lists_of_episodes_in_pickles(protocol: int, tmp_path: Path) -> None:
 
 
 def test_episodes_that_hold_a_state_more_than_actions(tmp_path: Path) -> None:
-    """One by one, and joined with the places where they are cut, as `imitation` writes them."""
+    """One by one, and joined with the places where they are to be cut, as `imitation` writes them."""
     longer = episodes(
         observations=lambda part, _: np.concatenate([ROWS["observations"][part], AFTER[part][-1:]]),
         terminal=lambda _, number: number == 1,
@@ -124,7 +124,7 @@ def test_episodes_that_hold_a_state_more_than_actions(tmp_path: Path) -> None:
 
 
 def test_a_group_for_each_episode(tmp_path: Path) -> None:
-    """As robomimic has them: in a group of groups, in order of their numbers, an observation in parts."""
+    """As in robomimic: a group of groups, in the order of their numbers, with an observation in parts."""
     with h5py.File(tmp_path / "demos.hdf5", "w") as file:
         for number, rows in enumerate(episodes(dones=lambda part, _: TERMINALS[part])):
             demo = file.create_group(f"data/demo_{number + 9}")  # 9, 10, 11
@@ -147,7 +147,7 @@ def test_a_folder_with_a_file_for_each_episode(tmp_path: Path) -> None:
 
 
 def test_actions_that_led_to_a_rows_observation(tmp_path: Path) -> None:
-    """As dm_env writes time steps: a first row without an action, and discounts that are 0 behind a terminal step."""
+    """As dm_env writes time steps: a first row without an action, and discounts that are 0 after a terminal step."""
     for number, rows in enumerate(episodes()):
         part = slice(LAST[number] - LENGTHS[number] + 1, LAST[number] + 1)
         late = {name: np.concatenate([np.zeros_like(rows[name][:1]), rows[name]]) for name in ("actions", "rewards")}
@@ -158,17 +158,17 @@ def test_actions_that_led_to_a_rows_observation(tmp_path: Path) -> None:
     check(forms.read(tmp_path), following=True)
 
 
-# ---- what is refused -----------------------------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------------------------
 
 
 class Harmful:
-    """Its pickle has a function called."""
+    """Unpickling it calls a function."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self._call = function, arguments
 
     def __reduce__(self) -> Any:
-        """What is called."""
+        """The function and its arguments."""
         return self._call
 
 
@@ -178,7 +178,7 @@ class Harmful:
     ids=["os.system", "eval", "getattr", "numpy.load", "a function"],
 )
 def test_a_pickle_of_anything_else_is_refused(harm: Any, tmp_path: Path) -> None:
-    """Before anything of it is called."""
+    """Before any of its code is called."""
     path = tmp_path / "paths.pkl"
     path.write_bytes(pickle.dumps([{"observations": harm}]))
     with pytest.raises(InputError, match="only NumPy's arrays in lists and dictionaries are read"):

@@ -1,4 +1,4 @@
-"""Datasets that nobody would record: whatever arrays a file holds, finite transitions come out, or one line."""
+"""Datasets that nobody would record: whatever arrays a file contains, the result is finite transitions or one line."""
 
 import warnings
 from collections.abc import Callable
@@ -31,7 +31,7 @@ dtypes = st.one_of(
 rows = st.integers(0, 6)
 
 
-# What algorithms learn from
+# The data that algorithms learn from
 PREPARATIONS: list[Callable[[dict[str, np.ndarray]], Any]] = [
     lambda raw: transitions.normalise_states(transitions.extract_transitions(raw, 3))[0],
     lambda raw: rewards.CorlRewards().modified(transitions.extract_transitions(raw, 3), "hopper"),
@@ -42,7 +42,7 @@ PREPARATIONS: list[Callable[[dict[str, np.ndarray]], Any]] = [
 
 
 def columns(draw: Callable, number: int) -> dict[str, np.ndarray]:
-    """Arrays of which some are as they should be, and some of any type and shape."""
+    """Arrays, some of them correct and some of any type and shape."""
     good = {"observations": (number, 3), "actions": (number, 2)}
     found = {}
     for key in KEYS:
@@ -61,12 +61,12 @@ def columns(draw: Callable, number: int) -> dict[str, np.ndarray]:
 
 @st.composite
 def files(draw: Callable) -> dict[str, np.ndarray]:
-    """The arrays of a file."""
+    """The arrays of a file with any number of rows."""
     return columns(draw, draw(rows))
 
 
 def used(path: Path) -> None:
-    """Reads the file, and makes of it what every algorithm learns from."""
+    """Reads the file, and prepares the data of every algorithm."""
     raw = transitions.read_hdf5(path)
     hdf5.read_attributes(path)
     for prepare in PREPARATIONS:
@@ -74,7 +74,7 @@ def used(path: Path) -> None:
 
 
 def finite(prepare: Callable[[dict[str, np.ndarray]], Any], raw: dict[str, np.ndarray]) -> None:
-    """Every number that is learnt from is one, and none was lost on the way with a warning."""
+    """Checks that every number of the data is finite, and that none overflowed with a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         dataset = prepare(raw)
@@ -84,7 +84,7 @@ def finite(prepare: Callable[[dict[str, np.ndarray]], Any], raw: dict[str, np.nd
 
 
 def one_line(read: Callable[[], Any]) -> None:
-    """A result, or one line."""
+    """Checks that a reader returns a result or raises a one-line error."""
     try:
         read()
     except InputError as error:
@@ -126,6 +126,6 @@ def test_any_bytes_give_one_line(content: bytes, start: bytes, tmp_path: Path) -
 @example(name="minari:\0")
 @example(name="mini/../mini/hopper-medium-expert")
 def test_any_name_gives_a_result_or_one_line(name: str) -> None:
-    """Of a dataset and of an environment, which a file's own attribute may be."""
+    """A dataset's name, or an environment's, which may come from a file's own attribute."""
     for read in (sources.read, make_env):
         one_line(partial(read, name))

@@ -1,4 +1,4 @@
-"""HDF5 files that lie, point elsewhere or are damaged: refused in one line, in little memory, without a trace."""
+"""HDF5 files that lie, point elsewhere or are damaged: refused in one line, with little memory and without a trace."""
 
 import itertools
 import multiprocessing
@@ -41,7 +41,7 @@ def more_than_can_be_packed(file: h5py.File, _: Path) -> None:
 
 
 def more_than_the_limit(file: h5py.File, _: Path) -> None:
-    """Plausible for what is stored, array by array, and too much altogether."""
+    """Plausible for the stored bytes of each array, but too much in total."""
     packed = zlib.compress(bytes(4 * 10**6))
     for key in ("observations", "actions"):
         array = file.create_dataset(key, shape=(10**6 * 1200, 1), dtype="f4", chunks=(10**6, 1), compression="gzip")
@@ -148,7 +148,7 @@ HOSTILE: list[tuple[Callable[[h5py.File, Path], None], str]] = [
 
 
 def write(folder: Path, spoil: Callable[[h5py.File, Path], None]) -> Path:
-    """A good file whose observations, or more, are then made by `spoil`."""
+    """Writes a good file, then lets `spoil` write its observations or more."""
     path = folder / f"{spoil.__name__}.hdf5"
     good = {"actions": np.zeros((ROWS, 3)), **{key: np.zeros(ROWS) for key in KEYS[2:]}}
     with h5py.File(path, "w") as file:
@@ -160,7 +160,7 @@ def write(folder: Path, spoil: Callable[[h5py.File, Path], None]) -> Path:
 
 
 def read_on_request(pipe: Connection) -> None:
-    """Runs in a process of its own: for each path, the bytes by which its peak has risen, and what was said."""
+    """Runs in a process of its own; for each path it sends the bytes by which its peak rose, and its message."""
     cache.LARGE = 0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     while (path := pipe.recv()) is not None:
@@ -174,7 +174,7 @@ def read_on_request(pipe: Connection) -> None:
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[Connection]:
-    """The process that reads; a path goes in, memory and message come out."""
+    """The process that reads; it receives a path and sends memory and message."""
     pipe, far_end = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=read_on_request, args=(far_end,))
     process.start()
@@ -244,7 +244,7 @@ def test_flipped_and_missing_bytes_are_refused_or_harmless(write_hdf5: Callable[
         damaged = bytearray(content)
         for place in rng.integers(0, len(content), 1 + attempt % 8):
             damaged[place] ^= 1 << int(rng.integers(8))
-        # The first bytes describe the rest; damage there meets the most code.
+        # The first bytes describe the rest, so damage there affects the most code.
         damaged[int(rng.integers(0, 4096))] = int(rng.integers(256))
         if attempt % 5 == 0:
             del damaged[int(rng.integers(len(damaged))) :]
@@ -278,7 +278,7 @@ def test_a_file_that_another_process_writes_is_locked(write_hdf5: Callable[..., 
 
 @pytest.mark.parametrize(("code", "words"), [(32015, "zstd"), (32001, "blosc"), (32026, "blosc2"), (300, "number 300")])
 def test_a_filter_that_is_not_installed_is_named(code: int, words: str, tmp_path: Path) -> None:
-    """With the package that brings it, where one does."""
+    """Along with the package that provides it, if there is one."""
 
     def packed(file: h5py.File, _: Path) -> None:
         space, settings = h5py.h5s.create_simple((ROWS, 11)), h5py.h5p.create(h5py.h5p.DATASET_CREATE)

@@ -1,4 +1,4 @@
-"""Datasets of images: every frame once, stacks made when they are read, and one line for what does not fit."""
+"""Datasets of images: every frame is stored once, stacks are made on reading, and unsuitable data get one line."""
 
 import sys
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from shared.runs.task import Preparation, load_task
 
 WriteHDF5 = Callable[..., Path]
 SIZE, SHAPE = 12, (2, 4, 3)
-# Three episodes: one ends in a terminal row, one by its time limit, the last one is not finished.
+# Three episodes: one ends in a terminal row, one by its time limit, and the last one is unfinished.
 TERMINALS, TIMEOUTS = np.arange(SIZE) == 4, np.arange(SIZE) == 8
 BLACK = np.zeros(SHAPE, np.uint8)
 
@@ -47,14 +47,14 @@ def raw_images(**others: Any) -> dict[str, np.ndarray]:
 
 
 def stack_of(*rows: int | None) -> np.ndarray:
-    """The frames of these rows, one over the other; None is black."""
+    """The frames of these rows, stacked along the channels; None is black."""
     images = frames()
     return np.concatenate([BLACK if row is None else images[row] for row in rows])
 
 
 @pytest.fixture
 def image_file(write_hdf5: WriteHDF5) -> Callable[..., str]:
-    """Writes a dataset of images and names its file."""
+    """Writes a dataset of images and returns its file's name."""
 
     def write(**others: Any) -> str:
         return str(write_hdf5(attributes={"env_id": "MinAtar/SpaceInvaders-v1"}, **raw_images(**others)))
@@ -63,7 +63,7 @@ def image_file(write_hdf5: WriteHDF5) -> Callable[..., str]:
 
 
 def assert_stacked(stacked_rows: Callable[..., tuple[Any, Any]]) -> None:
-    """Every row's stack, the oldest frame first: black before an episode's first one, and behind a terminal row."""
+    """Every row's stack, the oldest frame first: black before an episode's first frame, and after a terminal row."""
     shown, following = stacked_rows(raw_images(), TERMINALS | TIMEOUTS, 3)
     firsts = {row: 0 if row < 5 else 5 if row < 9 else 9 for row in range(SIZE)}
 
@@ -72,7 +72,7 @@ def assert_stacked(stacked_rows: Callable[..., tuple[Any, Any]]) -> None:
 
     for row, first in firsts.items():
         assert_array_equal(shown[row], stack(row, first))
-        # Row 8 was ended by time, and nobody knows what came after row 11.
+        # A time limit ended row 8, and the state after row 11 is unknown.
         ended = row in (4, 8, 11)
         assert_array_equal(following[row], stack_of(None, None, None) if ended else stack(row + 1, first))
     _, known = stacked_rows(raw_images(next_observations=255 - frames()), TERMINALS | TIMEOUTS, 2)
@@ -81,7 +81,7 @@ def assert_stacked(stacked_rows: Callable[..., tuple[Any, Any]]) -> None:
 
 
 def test_rows_and_stacks() -> None:
-    """Rows that a time limit ended, and the last one, are dropped."""
+    """Rows that a time limit ended and the last row are dropped."""
     assert_stacked(stacked_rows)
     dataset = transitions.extract_transitions(raw_images(), frame_stack=3)
     kept = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10])
@@ -112,12 +112,12 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_found(mistake: str) -> None:
-    """By the same comparison."""
+    """The comparison above fails with each of them."""
     old, new = MISTAKES[mistake]
     source = Path(images.__file__).read_text()
     assert source.count(old) == 1
     changed = ModuleType("changed")
-    sys.modules["changed"] = changed  # where dataclasses look for types
+    sys.modules["changed"] = changed  # where dataclasses look up types
     exec(compile(source.replace(old, new), "changed", "exec"), vars(changed))
     with pytest.raises((AssertionError, IndexError)):
         assert_stacked(changed.stacked_rows)
@@ -125,7 +125,7 @@ def test_mistakes_are_found(mistake: str) -> None:
 
 @pytest.mark.parametrize("shape", [(84, 84), (84, 84, 3), (84, 84, 4), (210, 160, 3), (12, 8, 8), (10, 10, 6)])
 def test_channels_stand_first_wherever_they_stood(shape: tuple[int, ...], image_file: Callable[..., str]) -> None:
-    """In a file and in an environment alike: a box of these axes, and rows of them."""
+    """In a file and in an environment: a box with these axes, and rows of it."""
     rows = np.random.default_rng(0).integers(0, 256, (SIZE, *shape), np.uint8)
     expected = rows[:, None] if len(shape) == 2 else rows if shape == (12, 8, 8) else np.moveaxis(rows, 3, 1)
     assert_array_equal(sources.read(image_file(observations=rows)).raw["observations"], expected)
@@ -137,7 +137,7 @@ def test_channels_stand_first_wherever_they_stood(shape: tuple[int, ...], image_
 
 
 class Shows(gymnasium.Env):
-    """Shows rows of images, one with each episode."""
+    """Shows rows of images, one per episode."""
 
     def __init__(self, rows: np.ndarray) -> None:
         self.observation_space = Box(0, 255, rows.shape[1:], np.uint8)
@@ -145,12 +145,12 @@ class Shows(gymnasium.Env):
         self._rows = iter(rows)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        """The next row."""
+        """Returns the next row."""
         return next(self._rows), {}
 
 
 def test_stacks_share_their_frames() -> None:
-    """A dataset of stacks holds each frame once, for both columns together, on each device too."""
+    """A dataset of stacks stores each frame once for both columns, on each device too."""
     dataset = transitions.extract_transitions(raw_images(), frame_stack=4)
     assert dataset.observations.frames is dataset.next_observations.frames
     assert len(dataset.observations.frames) == SIZE + 1
@@ -180,7 +180,7 @@ def test_batches_are_equal_in_both_frameworks(frame_stack: int) -> None:
 
 
 def test_rows_are_overwritten() -> None:
-    """On both devices, in columns of images as in all others."""
+    """On both devices, for columns of images as for all others."""
     columns = Batch(frames(), np.arange(SIZE), np.zeros(SIZE), frames()[::-1].copy(), np.zeros(SIZE))
     new = Batch(*(column[:2] for column in columns))._replace(rewards=np.array([7.0, 8.0]))
     ours = torch_data.store(torch_data.to_device(columns, torch.device("cpu")), new, 5)
@@ -193,7 +193,7 @@ def test_rows_are_overwritten() -> None:
 
 
 def test_several_steps() -> None:
-    """What lies several rows further, within the episode; behind a terminal row it is black."""
+    """The observation several rows later within the episode; after a terminal row it is black."""
     dataset = nsteps.extract_n_steps(raw_images(), n_steps=3, discount=0.9, frame_stack=2)
     assert_array_equal(dataset.observations[1], stack_of(0, 1))
     assert_array_equal(dataset.next_observations[1], stack_of(3, 4))
@@ -205,14 +205,14 @@ def test_several_steps() -> None:
 
 
 def test_a_stack_deeper_than_every_episode_is_refused() -> None:
-    """It would always show black frames; the longest episode has five rows."""
+    """It would always contain black frames; the longest episode has five rows."""
     transitions.extract_transitions(raw_images(), frame_stack=5)
     with pytest.raises(InputError, match="frame_stack 6 is more than the 5 rows of the longest episode: lower it"):
         transitions.extract_transitions(raw_images(), frame_stack=6)
 
 
 def test_what_comes_after_a_time_limit_where_it_is_known() -> None:
-    """As in Minari's datasets: no row is dropped, and the last next observation stands in no other row."""
+    """As in Minari's datasets: no row is dropped, and the last next observation occurs in no other row."""
     after = 255 - frames()
     dataset = transitions.extract_transitions(raw_images(next_observations=after), frame_stack=2)
     assert len(dataset.rewards) == SIZE
@@ -224,7 +224,7 @@ def test_what_comes_after_a_time_limit_where_it_is_known() -> None:
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.bool_])
 def test_a_file_of_images(image_file: Callable[..., str], dtype: type) -> None:
-    """Bytes as they are; bits as 0 and 255."""
+    """Bytes stay the same, and bits become 0 and 255."""
     images = frames(dtype)
     raw = sources.read(image_file(observations=images)).raw
     assert raw["observations"].dtype == np.uint8
@@ -232,7 +232,7 @@ def test_a_file_of_images(image_file: Callable[..., str], dtype: type) -> None:
 
 
 def test_channels_of_minaris_images_come_first() -> None:
-    """Whether they stand first or last in the environment."""
+    """Whether they come first or last in the environment."""
 
     class Episode:
         observations = np.moveaxis(frames(), 1, -1)
@@ -284,7 +284,7 @@ def test_settings_that_do_not_fit_images(image_file: Callable[..., str], setting
 
 
 def test_an_algorithm_without_encoders_reads_no_images(image_file: Callable[..., str]) -> None:
-    """Whatever its actions; the line does not name a setting that the algorithm lacks."""
+    """Whatever its actions are; the line does not name a setting that the algorithm lacks."""
     config = td3_bc.TrainConfig(env=image_file(actions=np.zeros((SIZE, 3))))
     with pytest.raises(InputError, match="are images, which this algorithm cannot read: set env to another"):
         load_task(config)
@@ -309,7 +309,7 @@ def test_vectors_are_not_stacked() -> None:
 
 
 def test_stacks_are_read_as_any_array() -> None:
-    """A single row, a slice, a mask."""
+    """By a single row, a slice or a mask."""
     stacks = Stacks(frames(), np.array([[0, 1], [1, 2], [5, 3]]))
     assert_array_equal(stacks[2], np.concatenate([frames()[5], frames()[3]]))
     assert_array_equal(stacks[:2], np.stack([stacks[0], stacks[1]]))

@@ -1,4 +1,4 @@
-"""The measures of a policy on a dataset, against numbers worked out by hand."""
+"""The measures of a policy on a dataset, against numbers computed by hand."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from shared.errors import InputError
 
 
 def rows(ends: str, rewards: list[float]) -> dict[str, np.ndarray]:
-    """A file's rows: `.` goes on, `T` ends in a terminal, `L` at a time limit."""
+    """A file's rows: `.` continues, `T` ends in a terminal, `L` at a time limit."""
     marks = np.array(list(ends))
     return {
         "observations": np.arange(len(marks), dtype=np.float32)[:, None],
@@ -23,7 +23,7 @@ def rows(ends: str, rewards: list[float]) -> dict[str, np.ndarray]:
 
 
 def test_episodes_are_those_of_the_file() -> None:
-    """Three complete ones: a time limit's last row has no transition, but its reward counts. The rest is left out."""
+    """Three complete ones: a time limit's last row has no transition, but its reward counts. The rest is dropped."""
     raw = rows("..T..LLT...", [1, 2, 3, 10, 20, 30, 500, 7, 9, 9, 9])
     found = find_episodes(raw)
     # The seventh row is an episode of its own without a transition.
@@ -60,7 +60,7 @@ def test_no_complete_episode_is_an_error() -> None:
         find_episodes(rows("....", [1, 1, 1, 1]))
 
 
-# Two episodes, of three transitions and of one
+# Two episodes, with three transitions and with one
 EPISODES = Episodes(np.array([0, 3]), np.array([3, 1]), np.array([6.0, 7.0]))
 Q = np.array([1.0, 2.0, 3.0, 10.0], np.float32)
 VALUES = np.array([0.0, 4.0, 1.0, 8.0], np.float32)
@@ -69,7 +69,7 @@ VALUES = np.array([0.0, 4.0, 1.0, 8.0], np.float32)
 def test_success_is_a_return_of_the_threshold_or_more() -> None:
     assert measures.successes(EPISODES, 7.0).tolist() == [False, False, False, True]
     assert measures.successes(EPISODES, 6.0).all()
-    # To the bit, where float32 would round
+    # Exactly, although float32 would round
     near = EPISODES._replace(returns=np.array([6.0, np.nextafter(7.0, 0.0)]))
     with pytest.raises(InputError, match="no episode reaches a return_threshold of 7, the best one returns 7: set it"):
         measures.successes(near, 7.0)
@@ -83,14 +83,14 @@ def test_soft_opc() -> None:
 
 
 def test_initial_state_value() -> None:
-    """One value an episode, however long."""
+    """One value per episode, however long."""
     found = measures.initial_state_value(VALUES, EPISODES)
     assert found.tolist() == [0.0, 8.0]
     assert found.dtype == np.float64
 
 
 def test_td_error() -> None:
-    """1 - (1 + 2), 2 - 2 behind a terminal, squared: (4 + 0) / 2."""
+    """1 - (1 + 2), and 2 - 2 after a terminal, squared: (4 + 0) / 2."""
     given = {"rewards": np.array([1.0, 2.0]), "next_values": np.array([4.0, 100.0]), "terminals": np.array([0.0, 1.0])}
     assert measures.td_error(np.array([1.0, 2.0]), **given, discount=0.5) == 2.0
 
@@ -101,7 +101,7 @@ def test_discounted_advantage() -> None:
 
 
 def test_an_episode_is_not_cut_after_1024_transitions() -> None:
-    """As d3rlpy cuts it: advantages of 1 without discount add up to the end, 1025 of them."""
+    """As d3rlpy would cut it: advantages of 1 without discount add up to the end, to 1025."""
     episodes = Episodes(np.array([0]), np.array([1025]), np.array([0.0]))
     found = measures.discounted_advantage(np.ones(1025, np.float32), np.zeros(1025, np.float32), episodes, 1.0)
     assert found == (1025 + 1) / 2

@@ -1,4 +1,4 @@
-"""Minari's datasets, recorded here with its own collector in real environments, against what was seen step by step."""
+"""Minari's datasets, recorded here by its own collector in real environments, and compared with every step seen."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -19,12 +19,12 @@ from shared.errors import InputError
 from shared.runs.task import load_task
 from tests.runs.test_task import Config
 
-# What Minari would like to know about a dataset that is to be published.
+# Minari asks for these facts about a dataset that is to be published.
 pytestmark = pytest.mark.filterwarnings("ignore:`(description|eval_env)` is set:UserWarning")
 
 
 class Episode(NamedTuple):
-    """An episode as Minari gives it."""
+    """An episode in Minari's form."""
 
     observations: np.ndarray
     actions: np.ndarray
@@ -115,7 +115,7 @@ def test_a_time_limit_is_no_terminal(record: Callable[..., list[list[Any]]]) -> 
     np.testing.assert_array_equal(dataset.next_observations, columns(steps)[3])
     assert np.flatnonzero(read.raw["timeouts"]).tolist() == [19, 39]
     assert read.max_episode_steps == 20
-    # What would have been done after the time limit is not known.
+    # The action after the time limit is unknown.
     sarsa, known = transitions.extract_sarsa(read.raw), np.delete(np.arange(40), [19, 39])
     for name, column in zip(Batch._fields, sarsa, strict=False):
         np.testing.assert_array_equal(column, getattr(dataset, name)[known])
@@ -145,7 +145,7 @@ def test_an_environment_that_its_name_does_not_make_again_is_made_as_it_was_reco
 
 
 def test_wrappers_are_applied_in_evaluation(record: Callable[..., list[list[Any]]]) -> None:
-    """Actions of a tenth are torques of a fifth: the returns are those of the environment under its wrapper."""
+    """Actions of 0.1 become torques of 0.2, so the returns are those of the wrapped environment."""
     record("stretched-v0", RescaleAction(gymnasium.make("Pendulum-v1"), -1.0, 1.0), [20])
     task = load_task(Config(env="minari:stretched-v0"))
     found = task.evaluator(lambda observations: np.full((len(observations), 1), 0.1, np.float32))
@@ -158,7 +158,7 @@ def test_wrappers_are_applied_in_evaluation(record: Callable[..., list[list[Any]
 
 
 class Plain(gymnasium.ActionWrapper):
-    """One of those that do not say how they were made."""
+    """A wrapper that does not record how it was made."""
 
     def action(self, action: np.ndarray) -> np.ndarray:
         """Pushes the other way."""

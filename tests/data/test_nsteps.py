@@ -1,4 +1,4 @@
-"""Transitions over several steps, against sums worked out by hand."""
+"""Transitions over several steps, against sums computed by hand."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ GAMMA = 0.5
 
 
 def rows(terminals: list[int], timeouts: list[int], **more: Any) -> dict[str, np.ndarray]:
-    """Five rows an episode, whose states are their numbers and whose rewards count from 1 in each episode."""
+    """Five rows per episode; states are the rows' numbers, and rewards count from 1 in each episode."""
     size = len(terminals)
     return {
         "observations": np.arange(size, dtype=np.float32)[:, None],
@@ -25,19 +25,19 @@ def rows(terminals: list[int], timeouts: list[int], **more: Any) -> dict[str, np
 
 
 def values(found: Batch) -> list[tuple[float, ...]]:
-    """Where each transition begins, its reward, its next state, and how much the value there counts, in steps."""
+    """For each transition: its state, its reward, its next state, and the weight of the value there, in steps."""
     columns = found.observations[:, 0], found.rewards, found.next_observations[:, 0], 1.0 - found.terminals
     return [tuple(float(value) for value in row) for row in zip(*columns, strict=True)]
 
 
 TERMINAL, TIME_LIMIT, NEITHER = [0, 0, 0, 0, 1], [0, 0, 0, 0, 1], [0, 0, 0, 0, 0]
-# Of an episode of rewards 1, 2, 3, 4, 5: sums of up to three steps; the value counts 1, 0.5 or 0.25
+# For an episode with rewards 1 to 5: sums of up to three steps; the value is weighted by 1, 0.5 or 0.25
 TERMINATED = [(0, 2.75, 3, 0.25), (1, 4.5, 4, 0.25), (2, 6.25, 5, 0), (3, 6.5, 5, 0), (4, 5, 5, 0)]
 CUT = [(0, 2.75, 3, 0.25), (1, 4.5, 4, 0.25), (2, 5, 4, 0.5), (3, 4, 4, 1)]
 
 
 def shifted(transitions: list[tuple[float, ...]], by: int) -> list[tuple[float, ...]]:
-    """The same in a later episode."""
+    """The same transitions in a later episode."""
     return [(state + by, reward, following + by, counts) for state, reward, following, counts in transitions]
 
 
@@ -49,7 +49,7 @@ def test_a_terminal_state_ends_the_sum_with_its_reward_and_a_time_limit_before_i
 
 
 def test_where_every_next_state_is_known_a_time_limits_own_reward_counts_too() -> None:
-    """As in Minari's datasets, where a row may be ended by both."""
+    """As in Minari's datasets, where both may end a row."""
     following = 100.0 + np.arange(15, dtype=np.float32)[:, None]
     raw = rows(TERMINAL + NEITHER + TERMINAL, NEITHER + TIME_LIMIT + TIME_LIMIT, next_observations=following)
     found = values(extract_n_steps(raw, n_steps=3, discount=GAMMA))
@@ -62,7 +62,7 @@ def test_where_every_next_state_is_known_a_time_limits_own_reward_counts_too() -
 
 @pytest.mark.parametrize("known", [False, True])
 def test_one_step_is_the_transitions_as_they_are(known: bool) -> None:
-    """To the bit, rows of both flags and an open end included."""
+    """Bitwise equal, including rows with both flags and an open end."""
     rng = np.random.default_rng(0)
     size = 200
     raw = {

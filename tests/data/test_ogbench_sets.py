@@ -1,4 +1,4 @@
-"""OGBench's datasets: rows, rewards and masks of the package's own loader to the bit, one line for what is wrong."""
+"""OGBench's datasets: rows, rewards and masks bitwise equal to its own loader's, and one line for each error."""
 
 import io
 import sys
@@ -35,7 +35,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ogbench_files.Ro
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of this test's own; the package's folder in it need not exist."""
+    """This test's own home; the package's folder in it need not exist."""
     for variable in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(variable, str(tmp_path))
     return tmp_path / ".ogbench" / "data"
@@ -50,12 +50,12 @@ def files(made: dict[str, ogbench_files.Rows], home: Path) -> Path:
 
 
 def named(dataset: str, task: str = "-task1") -> str:
-    """What `--env` takes."""
+    """The name that `--env` takes."""
     return f"ogbench:{dataset}-singletask{task}-v0"
 
 
 def assert_as_loaded(name: str) -> tuple[transitions.Batch, dict[str, np.ndarray]]:
-    """Whether transitions are those of the package's loader; both."""
+    """Checks that transitions equal those of the package's loader, and returns both."""
     import ogbench
 
     env, loaded, _ = ogbench.make_env_and_datasets(name.removeprefix("ogbench:"))
@@ -68,7 +68,7 @@ def assert_as_loaded(name: str) -> tuple[transitions.Batch, dict[str, np.ndarray
     assert_array_equal(1.0 - found.terminals, loaded["masks"])
     kept = np.flatnonzero(~raw["timeouts"])
     assert_array_equal(raw["timeouts"][kept + 1], loaded["terminals"])
-    # What was done in the state behind a row, behind the last of a trajectory too.
+    # The action taken in the state after a row, including the last row of a trajectory.
     assert_array_equal(found.next_actions, raw["actions"][kept + 1])
     return transitions.extract_transitions(raw), loaded
 
@@ -78,7 +78,7 @@ def assert_as_loaded(name: str) -> tuple[transitions.Batch, dict[str, np.ndarray
     [(POINT, ""), (POINT, "-task1"), (POINT, "-task2"), (POINT, "-task3"), (CUBE, ""), (CUBE, "-task1")],
 )
 def test_rows_rewards_and_masks_are_the_packages_own(files: Path, dataset: str, task: str) -> None:
-    """To the bit. The data go on behind a done state, and a trajectory does not end in one."""
+    """Bitwise equal. The data continue after a done state, and a trajectory does not end in one."""
     batch, loaded = assert_as_loaded(named(dataset, task))
     done = loaded["masks"] == 0
     assert 0 < done.sum() < len(done)
@@ -95,7 +95,7 @@ def test_a_reward_is_of_the_state_that_a_step_begins_in(files: Path, made: dict[
 
 
 def test_the_default_task_is_the_environments(files: Path) -> None:
-    """The second one of a cube, the first one of a maze."""
+    """The second one for a cube, the first one for a maze."""
     default, second = (sources.read(named(CUBE, task)).raw["rewards"] for task in ("", "-task2"))
     assert_array_equal(default, second)
     assert (default == 0).any()
@@ -103,7 +103,7 @@ def test_the_default_task_is_the_environments(files: Path) -> None:
 
 
 def test_only_the_files_ends_end_trajectories(files: Path, made: dict[str, ogbench_files.Rows]) -> None:
-    """A done state ends a return and not the trajectory; several steps end in it, with its reward."""
+    """A done state ends a return but not the trajectory; several steps end in it, with its reward."""
     source = sources.read(named(POINT))
     raw, ends = source.raw, np.flatnonzero(made[POINT]["terminals"])
     assert_array_equal(transitions.episode_ends(raw, None), ends)
@@ -127,7 +127,7 @@ def test_a_source_says_where_it_is_scored(files: Path) -> None:
 
 
 def test_tasks_share_one_flat_copy(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which holds states, and nothing of a task."""
+    """It stores states, and nothing that depends on a task."""
     monkeypatch.setattr(cache, "LARGE", 100)
     first = sources.read(named(POINT))
     monkeypatch.setattr(ogbench_sets, "_arrays", None)
@@ -144,7 +144,7 @@ def test_reading_draws_nothing_from_the_global_generator(files: Path) -> None:
 
 
 def test_rewards_of_its_antmaze_stay_as_they_are() -> None:
-    """D4RL's rules know antmaze by its name, and OGBench's has other rewards."""
+    """D4RL's rules recognise antmaze by its name, but OGBench's rewards are different."""
     batch = transitions.Batch(*(np.zeros(3, np.float32) for _ in transitions.Batch._fields))
     for env in ("ogbench:antmaze-large-navigate-singletask-v0", "ogbench/antmaze-large-singletask-v0"):
         assert not is_antmaze(env)
@@ -196,7 +196,7 @@ def test_a_missing_file_is_told_its_place(home: Path, capsys: pytest.CaptureFixt
 
 
 def npy(array: np.ndarray, declared: tuple[int, ...] | None = None) -> bytes:
-    """What `numpy.save` writes, or a header alone that declares another shape."""
+    """The bytes that `numpy.save` writes, or only a header that declares another shape."""
     file = io.BytesIO()
     if declared is None:
         np.save(file, array)
@@ -218,7 +218,7 @@ SIZE = 12
 ENDS = np.isin(np.arange(SIZE), (5, 11))
 STATES = np.zeros((SIZE, 2), np.float32)
 ROWS: dict[str, Any] = {"observations": STATES, "actions": STATES, "terminals": ENDS, "qpos": STATES, "qvel": STATES}
-# What each is about, what is written, and the line that tells it
+# The subject of each fault, the file written, and the line that reports it
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "an array missing": ({"qpos": None}, "has no array 'qpos'; a dataset of OGBench's has observations, actions"),
     "objects": ({"actions": npy(np.array([{}, None]))}, "is damaged, or no archive of NumPy's arrays: fetch it again"),
@@ -256,7 +256,7 @@ def test_a_fault_is_told_in_one_line(fault: str, home: Path, capsys: pytest.Capt
 
 
 def complaint() -> str:
-    """What reading the small maze raises; nothing where a changed byte is of no use here."""
+    """The error of reading the small maze, or nothing if a changed byte has no effect here."""
     try:
         sources.read(named(POINT))
     except InputError as error:
@@ -281,7 +281,7 @@ def test_a_file_cut_or_changed_anywhere_is_told_in_one_line(packed: int, home: P
 
 
 def test_buttons_are_an_environments(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scene's file must have them, and they decide with everything else whether the task is done."""
+    """A scene's file must contain them, because they also decide whether the task is done."""
     env = make_env("ogbench/scene-singletask-v0")
     monkeypatch.setattr(ogbench_sets, "make_env", lambda _: env)
     env.reset(seed=0)
@@ -310,7 +310,7 @@ def test_buttons_are_an_environments(home: Path, monkeypatch: pytest.MonkeyPatch
 def test_commands_know_the_names(
     files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`list` has the sets that are here, `show` describes one, and `download` says where it is."""
+    """`list` shows the sets that are present, `show` describes one, and `download` says where it is."""
     monkeypatch.chdir(tmp_path)
     (files / "scene-play-v0.npz").write_bytes(b"no archive")
     written(files / "scene-noisy-v0.npz", ROWS, actions=None)
@@ -333,7 +333,7 @@ def test_commands_know_the_names(
 
 # ---- mistakes that the tests above must find -----------------------------------------------------------------------
 
-# By what each is: the text in the reader, and what stands in its place
+# By the subject of each: the text in the reader, and its replacement
 MISTAKES = {
     "trajectories' ends for the task's": ('"terminals": labelled["masks"] == 0', '"terminals": ends'),
     "rewards of the next state": ('"rewards": labelled["rewards"]', '"rewards": np.roll(labelled["rewards"], -1)'),
@@ -350,7 +350,7 @@ def test_a_right_reader(files: Path) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_found(mistake: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the same comparison."""
+    """The comparison above fails with each of them."""
     old, new = MISTAKES[mistake]
     text = Path(str(ogbench_sets.__file__)).read_text()
     assert text.count(old) == 1

@@ -1,4 +1,4 @@
-"""What an offline run lives through in its environment: rows, episodes, and its way back into one that was cut."""
+"""The experience of an offline run's online phase: rows, episodes, and continuing an episode that was cut."""
 
 from pathlib import Path
 
@@ -17,14 +17,14 @@ HOPPER = "d4rl/hopper-v2"
 
 
 def lived(steps: int, env_id: str = HOPPER, seed: int = 3) -> OnlineExperience:
-    """Some steps of noise."""
+    """Some steps with random actions."""
     experience = OnlineExperience(Stepper(env_id, 0.5, 2.0, lambda reward: reward - 1), seed, 80, 5)
     go_on(experience, steps)
     return experience
 
 
 def go_on(experience: OnlineExperience, steps: int) -> None:
-    """Steps of noise that follow from their number."""
+    """Takes steps whose noise is determined by their number."""
     while experience.size < steps:
         experience.step(np.random.default_rng(experience.size).uniform(-1, 1, experience.action_dim))
 
@@ -38,7 +38,7 @@ def test_rows_are_normalised_and_rewards_modified_once() -> None:
 
 
 def test_of_the_ends_only_a_fall_before_the_limit_is_a_terminal() -> None:
-    """Of three episodes the first falls, the second is cut, and the third falls on the last step that it may take."""
+    """Of three episodes the first falls, the second is cut, and the third falls on its last permitted step."""
     experience = lived(3 + LIMIT + LIMIT + 1, ENV_ID)
     rows = experience.rows()
     assert np.flatnonzero(rows.terminals).tolist() == [2]
@@ -60,7 +60,7 @@ def test_regret_is_the_share_of_finished_episodes_without_success() -> None:
 
 @pytest.mark.parametrize("cut", [0, 7, 31])
 def test_it_goes_on_in_the_middle_of_an_episode(cut: int, tmp_path: Path) -> None:
-    """The same steps, to the bit; files that no checkpoint followed are gone."""
+    """The steps are bitwise equal, and files that no checkpoint followed are gone."""
     whole, saved = lived(45), lived(cut)
     saved.save(tmp_path)
     go_on(saved, 40)
@@ -102,7 +102,7 @@ def test_a_steps_reward_is_scaled_and_shifted_as_the_datasets(env: str, expected
 
 
 def test_goals() -> None:
-    """As the environment says, else by what it pays."""
+    """Known from the environment's name, or from its rewards."""
     assert has_goals("antmaze-umaze-v2")
     assert has_goals("robotics/pen")
     assert not has_goals("d4rl/hopper-v2")

@@ -1,4 +1,4 @@
-"""What DT is asked for on one's own data: returns of the data themselves, in both twins, and in a saved run."""
+"""The returns with which DT is prompted on the user's own data: the data's own, in both twins and in a saved run."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ REWARDS = -np.repeat([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 10).astype(np.float32)
 def test_targets_are_the_datas_own_returns(
     side: str, write_hdf5: WriteHDF5, tmp_path: Path, capsys: pytest.CaptureFixture[str], in_haste: None
 ) -> None:
-    """The best and half way from the worst to it; later commands need no data to know them."""
+    """The best return, and the one half way from the worst to it; later commands need no data to know them."""
     twin = load_twin(side, "dt")
     path = write_hdf5(rewards=REWARDS)
     config = twin.TrainConfig(**SMALL, env=str(path), n_episodes=1, runs_path=str(tmp_path), episode_len=10)

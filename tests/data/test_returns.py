@@ -1,4 +1,4 @@
-"""What transitions earned from there on, and what stands for it where only the future could tell."""
+"""The returns of transitions, and estimates where only the future could tell."""
 
 from typing import Any
 
@@ -63,7 +63,7 @@ def test_of_a_step_in_the_environment_the_future_is_0() -> None:
 
 
 def test_an_episode_ends_where_the_file_says_so() -> None:
-    """With a terminal, before a row that a time limit ended, and with the file, whatever the states look like."""
+    """With a terminal, before a row that a time limit ended, and with the file, whatever the states are."""
     raw = rows([1], [4, 5], size=9)
     raw["observations"][:] = 0.0
     found = extract_episodes(raw)
@@ -82,7 +82,7 @@ def test_a_limit_alone_ends_episodes_where_there_are_no_marks() -> None:
 
 
 def test_where_every_next_state_is_known_a_row_at_its_limit_is_the_last() -> None:
-    """Of Minari's datasets no row is dropped."""
+    """No row of Minari's datasets is dropped."""
     raw = rows([1], [4], size=6)
     found = extract_episodes(raw | {"next_observations": raw["observations"] + 1.0})
     np.testing.assert_array_equal(found.rewards, [1, 2, 3, 4, 5, 6])
@@ -105,7 +105,7 @@ def test_an_update_without_a_gradient_step_is_refused(side: str, few: dict[str, 
 
 
 def test_a_trajectory_ends_where_the_next_begins_elsewhere() -> None:
-    """With a terminal, before a row that a time limit ended, after as many as a limit allows, and with the file."""
+    """With a terminal, before a row ended by a time limit, after the limit's number of steps, and with the file."""
     found = extract_ended(rows([1], [4], size=9), max_episode_steps=2)
     np.testing.assert_array_equal(found.observations[:, 0], [0, 1, 2, 3, 5, 6, 7])
     np.testing.assert_array_equal(found.last, [False, True, False, True, False, True, True])
@@ -119,7 +119,7 @@ def test_a_return_ends_with_its_trajectory() -> None:
 
 
 def test_who_fails_fails_for_ever() -> None:
-    """The last reward decides, for the whole trajectory."""
+    """The last reward determines the returns of the whole trajectory."""
     ended = extract_ended(rows([1], [4]))
     np.testing.assert_array_equal(with_returns(ended, 0.5, failure=4.0).returns, np.float32([2, 2, 8, 8, 6]))
     with pytest.raises(InputError, match="set discount below 1"):
@@ -136,7 +136,7 @@ def test_what_a_step_will_earn_is_unknown() -> None:
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_both_twins_prepare_alike(side: str) -> None:
-    """Rewards first, then returns; D4RL's least score of a maze is 0."""
+    """Rewards come first, then returns; D4RL's lowest score of a maze is 0."""
     twin, ended = load_twin(side, "finetune/cal_ql"), extract_ended(rows([1], [4]))
     ended.rewards[:] = [0, 1, 0, 0, 1]
     rule = {"reward_scale": 10.0, "reward_bias": -5.0, "discount": 0.5, "is_sparse_reward": True}

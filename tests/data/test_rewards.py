@@ -1,4 +1,4 @@
-"""Scaled rewards and kept trajectories, against CORL's rules worked out by hand."""
+"""Scaled rewards and kept trajectories, against CORL's rules computed by hand."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from shared.names import OGBENCH
 
 
 def transitions(rewards: list[float], terminals: list[int]) -> Batch:
-    """A dataset of which only rewards and terminals matter."""
+    """A dataset in which only rewards and terminals matter."""
     states = np.zeros((len(rewards), 1), np.float32)
     return Batch(states, states, np.array(rewards, np.float32), states, np.array(terminals, np.float32))
 
@@ -28,7 +28,7 @@ def transitions(rewards: list[float], terminals: list[int]) -> Batch:
     [
         ([1, 2, 3, 4], [0, 1, 0, 1], (3, 7)),
         ([1, 2, 3, 4, 100], [0, 1, 0, 1, 0], (3, 7)),  # an open last piece does not count
-        ([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 1, 0], (6, 9)),  # pieces of three, whatever an episode is
+        ([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 1, 0], (6, 9)),  # pieces of three, regardless of episodes
         ([1, 2, 3, 4, 5, 6], [0, 0, 1, 0, 0, 0], (6, 15)),  # a terminal on the last row of a piece ends one piece
     ],
 )
@@ -53,7 +53,7 @@ def test_returns_are_summed_in_float64() -> None:
         (1.0, 1.0, [3, 4, 0, 1, 5, 6, 2]),  # returns 3, 1, 7 and 2; the open tail (7, 8) is lost
         (0.5, 1.0, [3, 4, 0, 1]),
         (0.74, 1.0, [3, 4, 0, 1]),  # rounded down
-        (0.1, 1.0, [3, 4]),  # but one at least
+        (0.1, 1.0, [3, 4]),  # but at least one
         (0.0, 1.0, [3, 4]),
         (0.5, 0.0, [5, 6, 0, 1]),  # the first reward alone: 1.5, 1, 1, 2
         (0.25, 0.5, [3, 4]),  # 2.5, 1, 4, 2
@@ -115,7 +115,7 @@ def test_rewards_without_a_range_cannot_be_scaled(terminals: list[int], message:
 
 
 def test_antmazes_rewards_are_multiplied_alone() -> None:
-    """By 100; other rewards are left as they are by not asking for it."""
+    """By 100; other rewards are unchanged because they do not request it."""
     dataset = transitions([1, -2, 3], [0, 1, 0])
     assert HundredfoldRewards().modified(dataset, "antmaze-umaze-v2").rewards.tolist() == [100, -200, 300]
     assert HundredfoldRewards().change(dataset, "antmaze-umaze-v2")(-2.5) == -250
@@ -138,7 +138,7 @@ def test_true_episodes_scale_rewards(env: str) -> None:
 
 
 def test_true_episodes_leave_other_families_to_the_common_rule() -> None:
-    """AntMaze's rewards lose 1, Adroit's stay; equal returns have no range."""
+    """AntMaze's rewards are reduced by 1, Adroit's stay; equal returns have no range."""
     dataset = transitions([0, 1], [0, 1])
     np.testing.assert_array_equal(TrueEpisodeRewards().modified(dataset, "antmaze-umaze-v0").rewards, [-1, 0])
     np.testing.assert_array_equal(TrueEpisodeRewards().modified(dataset, "pen-human-v0").rewards, [0, 1])
@@ -147,7 +147,7 @@ def test_true_episodes_leave_other_families_to_the_common_rule() -> None:
 
 
 def test_antmazes_rewards_are_shifted_alone() -> None:
-    """FQL's: those of locomotion have the scale that they have."""
+    """FQL's rule leaves the rewards of locomotion as they are."""
     dataset = transitions([0, 1, 0.5], [0, 1, 0])
     assert ShiftedRewards().modified(dataset, "antmaze-umaze-v2").rewards.tolist() == [-1, 0, -0.5]
     assert ShiftedRewards().change(dataset, "antmaze-umaze-v2")(0.3) == 0.3 - 1

@@ -1,4 +1,4 @@
-"""d3rlpy's scalers, against its formulas worked out by hand."""
+"""d3rlpy's scalers, against its formulas computed by hand."""
 
 import dataclasses
 from typing import Any
@@ -12,7 +12,7 @@ from shared.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Those of a reward scaler."""
+    """The settings of a reward scaler."""
 
     reward_scaler: str
     reward_multiplier: float = 1.0
@@ -23,7 +23,7 @@ class Settings:
 
 
 REWARDS = np.array([-2, 0, 1, 5], np.float32)
-# Of its rows, those of 100, 77 and 50 begin no transition. Its episodes return -2, 6 and 0.
+# The rows with rewards 100, 77 and 50 begin no transition. Its episodes return -2, 6 and 0.
 RAW = {
     "observations": np.zeros((7, 1), np.float32),
     "actions": np.zeros((7, 1), np.float32),
@@ -34,7 +34,7 @@ RAW = {
 
 
 def scaled(settings: Settings, rewards: Any = REWARDS) -> Any:
-    """Rewards as the scaler makes them by the statistics of `RAW`, whose transitions have those of `REWARDS`."""
+    """Rewards scaled by the statistics of `RAW`, whose transitions have the rewards `REWARDS`."""
     scalers.check_rewards(settings)
     return scalers.reward_scale(settings, RAW, None)(rewards)
 
@@ -43,7 +43,7 @@ def scaled(settings: Settings, rewards: Any = REWARDS) -> Any:
     ("settings", "expected"),
     [
         (Settings("multiply", 3.0), [-6, 0, 3, 15]),
-        (Settings("clip", 10.0, -1, 2), [-10, 0, 10, 20]),  # bounds are those of the reward as it was
+        (Settings("clip", 10.0, -1, 2), [-10, 0, 10, 20]),  # bounds apply to the reward before scaling
         (Settings("clip", reward_low=0.5), [0.5, 0.5, 1, 5]),
         (Settings("clip", reward_high=0.5), [-2, 0, 0.5, 0.5]),
         (Settings("min_max", 14.0), [0, 4, 6, 14]),
@@ -54,7 +54,7 @@ def scaled(settings: Settings, rewards: Any = REWARDS) -> Any:
     ids=lambda value: value.reward_scaler if isinstance(value, Settings) else "",
 )
 def test_rewards(settings: Settings, expected: list[float]) -> None:
-    """Those of a dataset stay float32, and the reward of a step is scaled alike."""
+    """A dataset's rewards stay float32, and the reward of a step is scaled in the same way."""
     found = scaled(settings)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -90,7 +90,7 @@ def test_an_empty_range_of_rewards_is_refused(scaler: str, what: str) -> None:
 
 
 def test_states() -> None:
-    """`min_max` takes the least to -1 and the greatest to 1; `standard` divides by the deviation and 1e-3."""
+    """`min_max` maps the minimum to -1 and the maximum to 1; `standard` divides by the deviation plus 1e-3."""
     states = np.array([[0, -3], [4, 5], [2, 1]], np.float32)
     middle, half = scalers.state_statistics("min_max", states)
     np.testing.assert_array_equal((states - middle) / half, [[-1, -1], [1, 1], [0, 0]])
@@ -101,7 +101,7 @@ def test_states() -> None:
 
 
 def test_a_million_states_are_added_up_in_double_precision() -> None:
-    """Added one by one in float32, their mean would be off by some 1e-4."""
+    """Added one by one in float32, their mean would be off by about 1e-4."""
     states = np.full((1_000_000, 2), 0.1, np.float32)
     mean, _ = scalers.state_statistics("standard", states)
     assert mean[0] == states[0, 0]
@@ -119,7 +119,7 @@ def test_a_constant_component_has_no_range() -> None:
 
 
 def test_returns_are_those_of_complete_episodes_transitions() -> None:
-    """The reward of a row that the time limit ended counts only where the file says what came after the row."""
+    """The reward of a row that the time limit ended counts only if the file contains the state after the row."""
     raw = {
         "rewards": np.array([1, 2, 4, 8, 16, 32], np.float32),
         "terminals": np.array([0, 1, 0, 0, 0, 0]),
@@ -140,6 +140,6 @@ def test_actions_reach_from_minus_one_to_one() -> None:
 
 
 def test_constant_actions_have_no_range() -> None:
-    """d3rlpy makes NaN of them."""
+    """d3rlpy returns NaN for them."""
     with pytest.raises(InputError, match="component 1 of the actions is always 3 and so has no range: set action_scal"):
         scalers.action_statistics(np.array([[0.0, 3.0], [1.0, 3.0]], np.float32))

@@ -1,4 +1,4 @@
-"""Trajectories, windows of them, and policies that are asked for a return."""
+"""Trajectories, windows of them, and policies that are prompted with a return."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ SMALL = {"embedding_dim": 16, "num_heads": 2, "num_layers": 2, "seq_len": 4, "ep
 
 
 def file_rows(lengths: list[int], tail: int = 0) -> dict[str, np.ndarray]:
-    """A file's arrays: trajectories of these lengths, closed in turn by a terminal and a timeout, and an open tail."""
+    """A file's arrays: trajectories of these lengths, ended in turn by a terminal and a timeout, and an open tail."""
     rng, size = np.random.default_rng(0), sum(lengths) + tail
     ends = np.cumsum(lengths) - 1
     return {
@@ -48,7 +48,7 @@ def file_rows(lengths: list[int], tail: int = 0) -> dict[str, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class Config(DeterministicConfig, OfflineConfig):
-    """A run of a sequence model."""
+    """The settings of a run of a sequence model."""
 
     name: str = "DT"
     n_episodes: int = 3
@@ -66,7 +66,7 @@ WHOLE = Preparation(Extract.TRAJECTORIES)
 
 
 def test_rows_become_trajectories() -> None:
-    """Row by row, as CORL walks them; no row is lost at a timeout, only the open tail is."""
+    """Row by row, as in CORL's loop; no row is lost at a timeout, only the open tail is."""
     raw = file_rows(LENGTHS, tail=4)
     found = sequences.split_trajectories(raw)
     assert sequences.trajectory_lengths(found).tolist() == LENGTHS
@@ -118,7 +118,7 @@ def test_statistics_are_those_of_all_rows(kind: type) -> None:
 
 
 def test_a_task_of_trajectories(write_hdf5: WriteHDF5) -> None:
-    """Normalised states, scaled returns; the tail counts in the statistics only; episodes are cut at `episode_len`."""
+    """Normalised states, scaled returns; the tail counts only in the statistics; episodes are cut at `episode_len`."""
     raw = file_rows(LENGTHS, tail=4)
     path = write_hdf5(**raw)
     task = load_task(Config(env=str(path), reward_scale=0.01), WHOLE)
@@ -174,7 +174,7 @@ def plain_window(rows: Trajectories, first: int, seq_len: int) -> tuple[np.ndarr
 
 @pytest.mark.parametrize("seq_len", [1, 4, 25])
 def test_windows_of_every_row(seq_len: int) -> None:
-    """Both twins cut what one would cut by hand, up to the last row of the last trajectory."""
+    """Both twins cut the same windows as by hand, up to the last row of the last trajectory."""
     rows = sequences.split_trajectories(file_rows(LENGTHS))
     expected = [
         np.stack(column)
@@ -191,7 +191,7 @@ def test_windows_of_every_row(seq_len: int) -> None:
 
 
 def test_every_row_is_as_likely() -> None:
-    """The last rows of short trajectories too: 20,000 windows, each row's count within five standard deviations."""
+    """Including the last rows of short trajectories: 20,000 windows, each count within five standard deviations."""
     rows = sequences.split_trajectories(file_rows(LENGTHS))
     settings, size = SMALL | {"batch_size": 20_000, "seq_len": 1, "embedding_dim": 2, "num_layers": 1}, sum(LENGTHS)
     rates = {"attention_dropout": 0.0, "residual_dropout": 0.0, "embedding_dropout": 0.0}
@@ -207,7 +207,7 @@ def test_every_row_is_as_likely() -> None:
 
 @pytest.mark.thorough
 def test_dropout_masks_are_alike() -> None:
-    """Both twins draw masks of the same shapes, rates and scale, and no two of them are equal."""
+    """Both twins draw masks of the same shapes, rates and scale, and no two masks are equal."""
     settings = SMALL | {"batch_size": 64, "embedding_dropout": 0.3, "attention_dropout": 0.2, "residual_dropout": 0.1}
     ours = dt.draw_dropout(dt.TrainConfig(**settings), CPU)
     hp = jax_side.narrow(jax_dt.TrainConfig(**settings), jax_dt.Hyperparameters)
@@ -227,7 +227,7 @@ def test_dropout_masks_are_alike() -> None:
 
 
 def test_weights_start_alike() -> None:
-    """Every parameter has the deviation of PyTorch's, which CORL's seed decides; biases are 0, norms 1."""
+    """Every parameter has the deviation of the PyTorch twin's initial weights; biases are 0, norms 1."""
     settings = SMALL | {"embedding_dim": 64, "episode_len": 500}
     torch.manual_seed(0)
     reference = dt.create_trainer(dt.TrainConfig(**settings, device="cpu"), 11, 3, 1.0).model
@@ -249,13 +249,13 @@ def test_weights_start_alike() -> None:
 
 
 class Recorder(ContextPolicy):
-    """Pushes forward until it falls, and keeps what it is told."""
+    """Pushes forward until it falls, and records its inputs."""
 
     def __init__(self) -> None:
         self.told: list[tuple[np.ndarray, ...]] = []
 
     def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Each episode pushes in its own way."""
+        """Each episode pushes in a different way."""
         self.told.append((observations, returns, lengths))
         return np.linspace(0.1, 0.9, len(observations))[:, None] * np.ones((1, 3))
 
@@ -263,7 +263,7 @@ class Recorder(ContextPolicy):
 @pytest.mark.parametrize("num_envs", [1, 4])
 @pytest.mark.parametrize("max_steps", [None, 15])
 def test_a_context_policy_is_told_how_far_each_episode_has_come(num_envs: int, max_steps: int | None) -> None:
-    """Against a plain loop over episodes: the same rewards so far, the same number of steps, cut in time."""
+    """Compared with a plain loop over episodes: the same rewards so far, the same number of steps, cut in time."""
     policy = Recorder()
     outcome = Evaluator(HOPPER, 4, 7, num_envs=num_envs, max_steps=max_steps)(policy)
     env = make_env(HOPPER)
@@ -281,7 +281,7 @@ def test_a_context_policy_is_told_how_far_each_episode_has_come(num_envs: int, m
 
 @pytest.fixture(scope="module")
 def predict() -> Callable[..., np.ndarray]:
-    """A model whose actions depend on all that it may see."""
+    """A model whose actions depend on all its inputs."""
     torch.manual_seed(0)
     trainer = dt.create_trainer(dt.TrainConfig(**SMALL, device="cpu"), 11, 3, 1.0)
     with torch.no_grad():
@@ -291,9 +291,9 @@ def predict() -> Callable[..., np.ndarray]:
 
 
 def test_a_prompted_policy_sees_what_corls_does(predict: Callable[..., np.ndarray]) -> None:
-    """Each step: the last K steps at most, this step's action still 0, and the return that is still missing.
+    """Each step: at most the last K steps, with this step's action still 0 and the return that is still missing.
 
-    Against a loop that feeds one episode's history as it grows, unfilled, in the real environment.
+    Compared with a loop that feeds one episode's history as it grows, without padding, in the real environment.
     """
     seq_len, prompt, scale, steps = SMALL["seq_len"], 3600.0, 0.001, 12
     policy = PromptedPolicy(predict, prompt, scale, seq_len, 3)
@@ -320,7 +320,7 @@ def test_a_prompted_policy_sees_what_corls_does(predict: Callable[..., np.ndarra
 
 
 def test_the_action_of_a_step_ignores_what_comes_after(predict: Callable[..., np.ndarray]) -> None:
-    """That step's own action included: why windows that are not full yet need no mask."""
+    """Including that step's own action, which is why windows that are not full yet need no mask."""
     rng, t = np.random.default_rng(0), 1
     windows = [rng.normal(size=(2, 4, *size)).astype(np.float32) for size in ((11,), (3,), ())]
     timesteps = np.arange(4)[None].repeat(2, axis=0)
@@ -338,7 +338,7 @@ def test_the_action_of_a_step_ignores_what_comes_after(predict: Callable[..., np
 
 
 def test_a_run_is_scored_by_its_first_prompt(write_hdf5: WriteHDF5, tmp_path: Path) -> None:
-    """Further prompts are written under their own names, and count in nothing else."""
+    """Further prompts are logged under their own names, and count for nothing else."""
     config = Config(env=str(write_hdf5(**file_rows(LENGTHS))), runs_path=str(tmp_path / "runs"), reward_scale=0.001)
     task = load_task(config, WHOLE)
 
@@ -367,7 +367,7 @@ def test_a_run_is_scored_by_its_first_prompt(write_hdf5: WriteHDF5, tmp_path: Pa
 
 
 def trained(updates: int, seed: int) -> dt.DT:
-    """A torch twin after some updates."""
+    """A trainer of the PyTorch twin after some updates."""
     torch.manual_seed(seed)
     trainer = dt.create_trainer(dt.TrainConfig(**SMALL, batch_size=4, warmup_steps=5, device="cpu"), 11, 3, 1.0)
     proceed(trainer, updates)
@@ -375,7 +375,7 @@ def trained(updates: int, seed: int) -> dt.DT:
 
 
 def proceed(trainer: dt.DT, updates: int) -> list[float]:
-    """Further updates on draws that depend on nothing before; their learning rates."""
+    """Makes further updates on draws that depend on nothing earlier; returns their learning rates."""
     torch_side.seed_everything(1)
     trajectories = sequences.split_trajectories(file_rows(LENGTHS))
     rows, lengths, logs = torch_data.to_device(trajectories, CPU), sequences.trajectory_lengths(trajectories), []
@@ -386,7 +386,7 @@ def proceed(trainer: dt.DT, updates: int) -> list[float]:
 
 
 def test_a_torch_checkpoint_goes_on_where_it_was_saved(tmp_path: Path) -> None:
-    """Weights, moments, learning rate and the update's number; the statistics of the states are in the file."""
+    """Weights, moments, learning rate and the update's number; the file contains the statistics of the states."""
     trainer, other = trained(2, seed=0), trained(1, seed=9)
     dt.save(trainer, tmp_path / "checkpoint.pt", np.full(11, 2.0, np.float32), np.full(11, 3.0, np.float32))
     dt.load(other, str(tmp_path / "checkpoint.pt"))
@@ -401,7 +401,7 @@ def test_a_torch_checkpoint_goes_on_where_it_was_saved(tmp_path: Path) -> None:
 
 
 def test_corls_file_loads(tmp_path: Path) -> None:
-    """The model alone, causal masks included, beside NumPy's arrays."""
+    """Only the model, including causal masks, next to NumPy's arrays."""
     trainer, other = trained(2, seed=0), trained(1, seed=9)
     statistics = {"state_mean": np.zeros((1, 11), np.float32), "state_std": np.ones((1, 11), np.float64)}
     torch.save({"model_state": trainer.model.state_dict(), **statistics}, tmp_path / "dt_checkpoint.pt")
@@ -420,7 +420,7 @@ def test_other_sizes_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_jax_checkpoint_goes_on_where_it_was_saved(tmp_path: Path) -> None:
-    """The whole state, the learning rate's count in it, and the statistics of the states."""
+    """The whole state, including the learning rate's count, and the statistics of the states."""
     rates = dict.fromkeys(("embedding_dropout", "attention_dropout", "residual_dropout"), 0.0)
     config = jax_dt.TrainConfig(**SMALL | rates, batch_size=4)
     other = blank_state(jax_dt, config, 11, 3)
@@ -444,7 +444,7 @@ def test_heads_that_do_not_divide_the_width_are_refused(twin: Any) -> None:
 
 
 def test_transitions_are_another_matter(write_hdf5: WriteHDF5) -> None:
-    """They lose a row at each timeout and the last row; trajectories lose none."""
+    """They lose a row at each timeout and the last row, while trajectories lose none."""
     raw = file_rows(LENGTHS)
     path = write_hdf5(**raw)
     assert len(transitions.extract_transitions(transitions.read_hdf5(path)).rewards) < sum(LENGTHS)

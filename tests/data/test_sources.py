@@ -1,4 +1,4 @@
-"""Datasets as objects with D4RL's `get_dataset()`, and whether a name touches the network."""
+"""Datasets as objects with D4RL's `get_dataset()`, and names that may or may not use the network."""
 
 import socket
 from collections.abc import Callable
@@ -18,7 +18,7 @@ WriteHDF5 = Callable[..., Path]
 
 
 class Environment:
-    """As one of D4RL's environments: its dataset, and its time limit in a private attribute."""
+    """Like one of D4RL's environments, with a dataset and a time limit in a private attribute."""
 
     def __init__(self, max_episode_steps: int | None = None, **arrays: Any) -> None:
         rng = np.random.default_rng(0)
@@ -36,7 +36,7 @@ class Environment:
             self._max_episode_steps = max_episode_steps
 
     def get_dataset(self) -> dict[str, Any]:
-        """The arrays under the keys of D4RL's files."""
+        """Arrays under the keys of D4RL's files."""
         return self._arrays
 
 

@@ -1,4 +1,4 @@
-"""The dataset reader against D4RL's and CORL's rules, written out row by row, and against bad files."""
+"""The dataset reader against D4RL's and CORL's rules, applied row by row, and on bad files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ WriteHDF5 = Callable[..., Path]
 
 
 def extract_row_by_row(raw: dict[str, np.ndarray], max_episode_steps: int) -> list[tuple[int, bool]]:
-    """The rows that become transitions and whether each is terminal, in the words of the specification."""
+    """The rows that become transitions, and whether each is terminal, written as in the specification."""
     kept, counter = [], 0
     for row in range(len(raw["rewards"]) - 1):
         final = bool(raw["timeouts"][row]) if "timeouts" in raw else counter == max_episode_steps - 1
@@ -36,7 +36,7 @@ def extract_row_by_row(raw: dict[str, np.ndarray], max_episode_steps: int) -> li
 
 @st.composite
 def raw_files(draw: st.DrawFn) -> dict[str, np.ndarray]:
-    """Arrays whose values tell their row, with any flags, with and without timeouts."""
+    """Arrays whose values identify their row, with any flags, with and without timeouts."""
     rows = draw(st.integers(2, 40))
     raw = {
         "observations": np.arange(rows * 2, dtype=np.float64).reshape(rows, 2),
@@ -51,7 +51,7 @@ def raw_files(draw: st.DrawFn) -> dict[str, np.ndarray]:
     return raw
 
 
-# A busy machine is no fault of the reader's.
+# A busy machine is not the reader's fault.
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(raw=raw_files(), max_episode_steps=st.integers(1, 12))
 def test_extraction_equals_the_rule_row_by_row(raw: dict[str, np.ndarray], max_episode_steps: int) -> None:
@@ -110,7 +110,7 @@ def test_attributes_are_python_values(write_hdf5: WriteHDF5) -> None:
 
 
 def one_bad_value(value: float) -> np.ndarray:
-    """Observations (60, 11) with one component of row 17 replaced."""
+    """Observations (60, 11) in which one component of rows 17 and 40 is replaced."""
     observations = np.zeros((60, 11), np.float32)
     observations[17, 4] = observations[40, 0] = value
     return observations
@@ -193,7 +193,7 @@ def test_statistics_are_numpys_float32_reduction() -> None:
 
 
 def test_actions_are_cut_short_of_their_bound() -> None:
-    """In float32, whatever the bound; those within stay."""
+    """In float32, whatever the bound; actions inside stay as they are."""
     actions = np.array([[-2.0, -1.9999], [0.5, 2.0]], np.float32)
     rows = np.zeros(2, np.float32)
     dataset = Batch(rows, actions, rows, rows, rows)

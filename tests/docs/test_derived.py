@@ -1,4 +1,4 @@
-"""What is made from code, results and other pages is as it would be made today."""
+"""Files made from code, results and other pages are up to date."""
 
 import pytest
 
@@ -12,5 +12,5 @@ import derived
     "kind", [kind for kind in derived.KINDS if kind is not derived.lessons], ids=lambda kind: kind.__name__
 )
 def test_nothing_is_stale(kind: derived.Kind) -> None:
-    """What was changed by hand, or made from what has changed since."""
+    """Neither changed by hand, nor made from something that has changed since."""
     assert derived.named(kind) == "", "run `make derived`, and commit what it writes"

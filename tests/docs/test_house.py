@@ -1,4 +1,4 @@
-"""The map of the house shows the imports of today."""
+"""The map of the house matches the current imports."""
 
 import networkx as nx
 import pytest

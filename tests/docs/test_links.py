@@ -1,4 +1,4 @@
-"""What is looked for in every page of the built site."""
+"""The faults that are looked for in every page of the built site."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import links
     ],
 )
 def test_a_broken_link_is_found(text: str, fault: str, tmp_path: Path) -> None:
-    """As is what would be fetched from a network."""
+    """So is anything that would be fetched from a network."""
     (tmp_path / "page.html").write_text(f'<a href="https://example.org"></a><a href="page.html"></a>{text}')
     (found,) = links.faults(tmp_path)
     assert fault in found

@@ -1,4 +1,4 @@
-"""Where code may break on a narrow screen, and how a table is laid out there; the browser tests see the outcome."""
+"""Places where code may break on a narrow screen, and the layout of tables there; browser tests check the outcome."""
 
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ from tables import layout
 
 
 def pieces(line: str) -> list[str]:
-    """What can stand in lines of its own, of one line of code."""
+    """The pieces of a line of code between which it may break."""
     edges = [0, *places(line), len(line)]
     return [line[start:end] for start, end in pairwise(edges)]
 
@@ -32,7 +32,7 @@ def test_a_line_breaks_at_blanks_and_a_long_run_at_its_punctuation(line: str, ex
 
 
 def test_tags_and_entities_are_not_broken() -> None:
-    """A `<wbr>` stands before a whole character, whatever its HTML is."""
+    """A `<wbr>` comes before a whole character, whatever its HTML."""
     assert breakable('<span class="k">if</span> a &lt; b') == '<span class="k">if</span> <wbr>a <wbr>&lt; <wbr>b'
 
 
@@ -46,5 +46,5 @@ def test_tags_and_entities_are_not_broken() -> None:
     ],
 )
 def test_a_table_that_does_not_fit_becomes_cards(columns: list[list[str]], expected: list[str]) -> None:
-    """One of many columns has small letters at a desk; one of dots has them on a phone, too."""
+    """Many columns get small letters on a desktop; a table of dots gets them on a phone too."""
     assert layout(columns) == expected

@@ -1,4 +1,4 @@
-"""Sentences are counted as a reader counts them."""
+"""Sentences are counted as a reader would count them."""
 
 from pathlib import Path
 
@@ -143,7 +143,7 @@ def test_pages_and_python_are_summed_up_apart(
 
 
 def test_every_python_file_is_looked_at() -> None:
-    """Those of no environment among them."""
+    """But none in a virtual environment."""
     found = {path.relative_to(prose.ROOT).as_posix() for path in prose.python_files()}
     assert {"conftest.py", "docs/_ext/prose.py", "corl_jax/cql.py", "exercises/17_awac/exercise.py"} < found
     assert not [name for name in found if name.startswith(".")]
@@ -166,7 +166,7 @@ def test_words_are_counted() -> None:
 def test_a_long_sentence_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the longest that may be is not."""
+    """One of the maximum length is not."""
     monkeypatch.setattr(prose, "ROOT", tmp_path.resolve())
     page = tmp_path / "page.md"
     page.write_text(" ".join(["Word"] * 30) + ".\n")
@@ -194,7 +194,7 @@ def test_a_long_sentence_is_named(
 def test_a_habit_is_named_with_its_fix(
     habit: str, fine: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In pages for users; other pages are not looked at."""
+    """In pages for users; other pages are not checked."""
     monkeypatch.setattr(prose, "ROOT", tmp_path.resolve())
     page, other = tmp_path / "README.md", tmp_path / "CONTRIBUTING.md"
     for path, text, status in ((page, habit, 1), (page, fine, 0), (other, habit, 0)):

@@ -1,4 +1,4 @@
-"""The pages that lay two files beside each other show all of both, and nothing that has gone."""
+"""The pages that show two files side by side contain all of both, and nothing outdated."""
 
 import shutil
 import subprocess
@@ -66,7 +66,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_a_page_holds_every_line_of_both_files() -> None:
-    """Once, in order, in the sections of the contract; only blank lines and the rules between sections are left out."""
+    """Once, in order, in the sections of the contract, except for blank lines and the rules between sections."""
     for name in CHECKOUT.names():
         sections = CHECKOUT.pair(name).sections
         assert [section.name for section in sections if section.name in CONTRACT] == CONTRACT, name
@@ -82,7 +82,7 @@ def test_a_page_holds_every_line_of_both_files() -> None:
 
 
 def test_each_loss_and_the_update_have_a_row_of_their_own() -> None:
-    """Under the names that the ladder knows them by; the algorithm's page quotes each loss below its formula."""
+    """Under the names that the ladder uses; the algorithm's page quotes each loss below its formula."""
     for name, pair in PAIRS.items():
         sections = CHECKOUT.pair(name).sections
         pieces = {section.name: {piece.name for piece in section.pieces} for section in sections}
@@ -97,7 +97,7 @@ def test_each_loss_and_the_update_have_a_row_of_their_own() -> None:
 
 
 def test_the_idioms_of_a_port_are_named() -> None:
-    """Those that every port from PyTorch meets; a note could not only lose its code, it could go itself."""
+    """Those that every port from PyTorch runs into; a note could otherwise be removed unnoticed."""
     named = {found.note.name for notes in CHECKOUT.pair("td3_bc").notes.values() for found in notes}
     values = {"module-holds-weights", "weights-argument", "stop-gradient", "target-without-gradient", "draws"}
     steps = {"gradient-step", "value-and-grad", "polyak", "step-decides", "static-unroll", "scan", "gather"}
@@ -105,7 +105,7 @@ def test_the_idioms_of_a_port_are_named() -> None:
 
 
 def test_lines_are_equal_renamed_or_different() -> None:
-    """A line that differs in a word for the same thing is told from one that differs; tokens are marked."""
+    """A line that differs only in a word for the same thing has a kind of its own; tokens are marked."""
     imports, losses = align(parse(TORCH), parse(JAX))
     assert [piece.name for piece in losses.pieces] == ["LIMIT", "Algorithm", "loss", "update"]
     assert [row.kind for row in losses.pieces[0].rows] == [Kind.EQUAL]
@@ -119,7 +119,7 @@ def test_lines_are_equal_renamed_or_different() -> None:
 
 
 def test_a_string_over_lines_is_coloured_as_one() -> None:
-    """A file is lexed as a whole; its methods stand at the margin."""
+    """A file is lexed as a whole; its methods are shown without indentation."""
     (_, losses) = align(parse(TORCH), parse(JAX))
     rows = losses.pieces[2].rows
     assert [row.torch.tokens[-1][0] for row in rows[2:4]] == ["sd", "sd"]
@@ -127,7 +127,7 @@ def test_a_string_over_lines_is_coloured_as_one() -> None:
 
 
 def test_names_in_another_order_cannot_stand_beside_each_other() -> None:
-    """The same order is the contract."""
+    """The contract requires the same order."""
     swapped = (
         TORCH.replace("def loss", "def other").replace("def update", "def loss").replace("def other", "def update")
     )
@@ -138,7 +138,7 @@ def test_names_in_another_order_cannot_stand_beside_each_other() -> None:
 
 
 def test_long_equal_runs_are_folded_and_nothing_else() -> None:
-    """But for two lines beside what differs; imports are folded as a whole."""
+    """Except for two lines next to each difference; imports are folded as a whole."""
     same = "".join(f"a{i} = {i}\n" for i in range(30))
     files = [parse(f"import torch\n# ---- config ----\n{same}x = {value}\n{same}") for value in ("first", "'second'")]
     imports, config = (section.pieces[0] for section in align(*files))
@@ -149,7 +149,7 @@ def test_long_equal_runs_are_folded_and_nothing_else() -> None:
 
 
 def test_a_note_is_explained_once_and_numbered_in_order(tmp_path: Path) -> None:
-    """Its markers stand at its lines of both sides, and lead to it."""
+    """Its markers are at its lines on both sides, and link to it."""
     notes = read_notes(write(tmp_path / "notes.yaml", NOTES), {"one": []})
     sections = align(parse(TORCH), parse(JAX))
     placed = place(notes, "one", sections)
@@ -177,7 +177,7 @@ def test_a_note_is_explained_once_and_numbered_in_order(tmp_path: Path) -> None:
     ],
 )
 def test_a_note_that_has_lost_its_code_is_named(change: tuple[str, str], message: str, tmp_path: Path) -> None:
-    """As is one that is not well formed, and a difference that no note explains."""
+    """So is a malformed note, and a difference that no note explains."""
     assert change[0] in NOTES
     path = write(tmp_path / "notes.yaml", NOTES.replace(*change))
     named = {"one": [], "two": ["two"] if "two: {" in path.read_text() else []}
@@ -194,7 +194,7 @@ def test_a_note_that_has_lost_its_code_is_named(change: tuple[str, str], message
     ],
 )
 def test_names_comments_and_order_need_no_note(change: tuple[str, str]) -> None:
-    """What a note explains is what the frameworks differ in."""
+    """A note explains only a difference between the frameworks."""
     head = "import torch\n# ---- losses and update ----\nclass Algorithm:\n    def loss(self):\n"
     torch = f"{head}        first = 1\n        second = 2\n        return torch.add(first, second)\n"
     assert torch.replace(*change) != torch
@@ -212,14 +212,14 @@ def test_a_line_that_both_share_carries_no_note(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nowhere", "stop"])
 def test_a_page_names_notes_for_such_pages_only(name: str, tmp_path: Path) -> None:
-    """A note that is not there, and one that is about every pair."""
+    """A note that does not exist, and one that is about every pair."""
     path = write(tmp_path / "notes.yaml", NOTES)
     with pytest.raises(NoteError, match=r"^one: its page names"):
         read_notes(path, {"one": [name]})
 
 
 def notes_on(pair: str) -> dict[str, dict]:
-    """The notes that concern a pair, for a site that has no other."""
+    """The notes about a pair, for a site without other pairs."""
     notes, named = yaml.safe_load((ROOT / "docs/notes.yaml").read_text()), CHECKOUT.named_notes(pair)
     return {
         name: {key: value for key, value in note.items() if key != "named"}
@@ -229,13 +229,13 @@ def notes_on(pair: str) -> dict[str, dict]:
 
 
 def build(docs: Path, to: Path) -> subprocess.CompletedProcess:
-    """A build of a site as `make docs` makes it."""
+    """Builds a site as `make docs` does."""
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(docs), str(to)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_build_fails_where_a_note_has_lost_its_code(tmp_path: Path) -> None:
-    """The file changes, the note does not: the build says which."""
+    """The file changes, the note does not, and the build names the note."""
     for side in ("corl_torch", "corl_jax"):
         write(tmp_path / side / "td3_bc.py", (ROOT / side / "td3_bc.py").read_text())
     docs = tmp_path / "docs"

@@ -1,4 +1,4 @@
-"""The site as it is built: in a browser, on a phone's width and a desk's, by keyboard, in light and in dark."""
+"""The built site in a browser: at the width of a phone and of a desktop, by keyboard, in light and in dark."""
 
 import runpy
 import subprocess
@@ -35,7 +35,7 @@ LOOK = Path(__file__).with_name("look.js").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clean build; a warning fails it."""
+    """A clean build, which any warning fails."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-E", "-W", "--keep-going", "-q", "-b", "html"]
     places = ["-d", folder / "doctrees", ROOT / "docs", folder / "html"]
@@ -46,7 +46,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(site: Path) -> Iterator[str]:
-    """Where the site is served."""
+    """The address at which the site is served."""
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
@@ -58,7 +58,7 @@ def address(site: Path) -> Iterator[str]:
         server.shutdown()
 
 
-# Where there is code, the site's script gives it buttons.
+# The site's script adds buttons to code.
 SCRIPTS_RAN = """
 const code = document.querySelector(".highlight > pre:not(.side), .piece .place:not(.missing)");
 return !code || document.querySelector(".copy") !== null;
@@ -70,24 +70,24 @@ def show(browser: webdriver.Chrome, url: str, size: tuple[int, int]) -> None:
     resize(browser, size)
     browser.get("about:blank")
     browser.get(url)
-    with suppress(TimeoutException):  # the tests tell what is missing then
+    with suppress(TimeoutException):  # the tests then report what is missing
         WebDriverWait(browser, 20).until(lambda page: page.execute_script(SCRIPTS_RAN))
 
 
 def pages(site: Path) -> list[str]:
-    """Every page's path within the site, but for those that lead on at once."""
+    """Every page's path within the site, except for those that redirect."""
     found = {str(path.relative_to(site)): path for path in site.rglob("*.html")}
     return sorted(name for name, path in found.items() if not links.Page(path).leads_to)
 
 
 def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
-    """And no page needs anything from elsewhere."""
+    """And no page needs anything from another site."""
     assert list(links.faults(site)) == []
     assert BESIDE_PAGES | {"speed/speed.html", "index.html"} <= set(pages(site))
 
 
 def test_an_address_of_before_leads_to_its_page(site: Path) -> None:
-    """All pages once stood in one folder."""
+    """All pages were once in one folder."""
     moved = runpy.run_path(str(ROOT / "docs" / "conf.py"))["redirects"]
     assert len(moved) >= 59
     known = set(pages(site))
@@ -96,7 +96,7 @@ def test_an_address_of_before_leads_to_its_page(site: Path) -> None:
         assert target in known, f"{name}.html leads nowhere"
 
 
-# What is seen on a pair's page: equal lines at one height and dimmed, PyTorch's on the left; nothing else is dimmed.
+# On a pair's page, equal lines are level and dimmed, PyTorch's are on the left, and nothing else is dimmed.
 BESIDE = """
     const sides = (twin) => ["torch", "jax"].map((side) => [...twin.querySelectorAll(`.${side} .equal`)]);
     const rows = [...document.querySelectorAll(".twin")].flatMap((twin) => {
@@ -123,12 +123,12 @@ BESIDE = """
 
 @pytest.fixture(scope="module")
 def faults(browser: webdriver.Chrome, address: str, site: Path) -> dict[str, list[str]]:
-    """What is wrong with the pages, by kind: each is opened once, on a phone, which then becomes as wide as a desk."""
+    """The pages' faults, by kind: each page is opened once on a phone, which then becomes as wide as a desktop."""
     found: dict[str, list[str]] = {"console": [], "beside": []}
     for page in pages(site):
         show(browser, f"{address}/{page}", PHONE)
         if page in BESIDE_PAGES:
-            # Before the look, which unfolds all lines and changes the theme
+            # Before the check below, which unfolds all lines and changes the theme
             resize(browser, DESK)
             found["beside"] += [f"{page}: {fault}" for fault in browser.execute_script(BESIDE, SECTIONS)]
         for size in (PHONE, DESK):
@@ -159,7 +159,7 @@ def test_no_page_has_a_fault(faults: dict[str, list[str]], kind: str) -> None:
 
 
 def test_a_file_that_is_linked_opens_as_a_page(browser: webdriver.Chrome, address: str) -> None:
-    """Coloured, its lines numbered; what its button copies is the file, to the letter."""
+    """With colours and numbered lines; its button copies the file exactly."""
     browser.execute_cdp_cmd(
         "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     )
@@ -175,21 +175,21 @@ def test_a_file_that_is_linked_opens_as_a_page(browser: webdriver.Chrome, addres
 
 
 def test_links_to_files_lead_to_their_pages(site: Path) -> None:
-    """A notebook alone is there to be saved."""
+    """Only a notebook is meant to be saved."""
     text = (site / "port" / "check.html").read_text(encoding="utf-8")
     assert 'href="../source/' in text
     assert {path.suffix for path in (site / "_downloads").rglob("*.*")} == {".ipynb"}
 
 
 def test_nothing_but_the_site_is_served(site: Path) -> None:
-    """No list for other builds, no trees, no sources of pages."""
+    """No inventory for other builds, no doctrees, no sources of pages."""
     left = [path for path in site.rglob("*") if path.name.startswith((".", "_sources")) or path.suffix in LEFTOVERS]
     assert left == []
     assert "-d docs/_build/doctrees" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_on_a_phone_changed_lines_follow_each_other(browser: webdriver.Chrome, address: str) -> None:
-    """One column: an equal line stands once, PyTorch's lines above the JAX ones that replace them."""
+    """In one column, an equal line appears once, and PyTorch's lines are above the JAX lines that replace them."""
     show(browser, f"{address}/side_by_side/td3_bc.html", PHONE)
     lines = browser.execute_script("""
         const piece = document.querySelector("[data-piece=actor_loss]");
@@ -206,7 +206,7 @@ def test_on_a_phone_changed_lines_follow_each_other(browser: webdriver.Chrome, a
 
 
 def test_a_note_is_reached_by_keyboard_alone(browser: webdriver.Chrome, address: str) -> None:
-    """Tab reaches a marker, Enter its note, Tab the way back, Enter the marker again; focus can be seen."""
+    """Tab reaches a marker, Enter its note, Tab the way back, Enter the marker again; the focus is visible."""
     show(browser, f"{address}/side_by_side/td3_bc.html", DESK)
     for _ in range(400):
         browser.switch_to.active_element.send_keys(Keys.TAB)
@@ -232,7 +232,7 @@ def test_a_note_is_reached_by_keyboard_alone(browser: webdriver.Chrome, address:
 
 
 def test_equal_lines_unfold_and_fold(browser: webdriver.Chrome, address: str) -> None:
-    """All at once by the button, one by one by their own line."""
+    """All at once with the button, or one by one with their own line."""
     show(browser, f"{address}/side_by_side/td3_bc.html", DESK)
     folds = browser.find_elements(By.CSS_SELECTOR, "details.fold")
     button = browser.find_element(By.CSS_SELECTOR, ".twins-bar .unfold")
@@ -246,7 +246,7 @@ def test_equal_lines_unfold_and_fold(browser: webdriver.Chrome, address: str) ->
 
 
 def colours(browser: webdriver.Chrome) -> tuple[str, ...]:
-    """Of the page, of a keyword in code, and of a line that differs."""
+    """The colours of the page, of a keyword in code, and of a line that differs."""
     return tuple(
         browser.execute_script(f"return getComputedStyle(document.querySelector('{where}')).{what}")
         for where, what in (
@@ -258,7 +258,7 @@ def colours(browser: webdriver.Chrome) -> tuple[str, ...]:
 
 
 def test_the_theme_switches(browser: webdriver.Chrome, address: str) -> None:
-    """By the button through light and dark, code too; and it stays on the next page."""
+    """The button switches through light and dark, for code too, and the theme stays on the next page."""
     show(browser, f"{address}/side_by_side/td3_bc.html", DESK)
     seen = {}
     for _ in range(3):
@@ -273,7 +273,7 @@ def test_the_theme_switches(browser: webdriver.Chrome, address: str) -> None:
 
 
 def test_a_system_that_is_dark_gets_a_dark_page(browser: webdriver.Chrome, address: str) -> None:
-    """Where nothing was chosen the system's setting decides."""
+    """Unless the reader has chosen a theme, the system's setting decides."""
     backgrounds = []
     for scheme in ("light", "dark"):
         feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}

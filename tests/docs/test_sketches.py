@@ -12,7 +12,7 @@ SHOWN = re.compile(r"!\[([^\]]+)\]\(\.\./figures/sketches/(\w+)\.svg\)\n\n\*([^*
 
 
 def test_a_page_shows_its_sketch() -> None:
-    """Before its usage, with a text for those who cannot see it, and a caption of one sentence."""
+    """Before its usage, with a text alternative and a caption of one sentence."""
     for page in map(page_of, PAIRS):
         found = SHOWN.search((ROOT / "docs" / "algorithms" / f"{page}.md").read_text(encoding="utf-8"))
         assert found, f"{page}.md shows no sketch before its usage"

@@ -23,11 +23,11 @@ def random_policy(env: Any, seed: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def network_policy(weights: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    """The mean action of a policy as D4RL's files hold it: ReLU layers, then a tanh.
+    """The mean action of a policy as stored in D4RL's files: ReLU layers, then a tanh.
 
     Args:
-        weights: `fc0/weight` (out, in), `fc0/bias` (out,), ... and `last_fc/weight`, `last_fc/bias`; there may be no
-            hidden layer.
+        weights: `fc0/weight` (out, in), `fc0/bias` (out,), ... and `last_fc/weight`, `last_fc/bias`; hidden layers are
+            optional.
     """
     hidden = [f"fc{index}" for index in range(len(weights)) if f"fc{index}/weight" in weights]
 
@@ -40,7 +40,7 @@ def network_policy(weights: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], 
 
 
 def read_weights(path: Path) -> dict[str, np.ndarray]:
-    """Those of an .npz file, or the policy that a medium or expert dataset of D4RL's carries."""
+    """Reads weights from an .npz file, or the policy in one of D4RL's medium or expert datasets."""
     if path.suffix == ".npz":
         with np.load(path) as file:
             return dict(file)
@@ -54,22 +54,22 @@ def read_weights(path: Path) -> dict[str, np.ndarray]:
 def record(
     env: Any, policy: Callable[[np.ndarray], np.ndarray], steps: int, seed: int, push: float = 0.0
 ) -> dict[str, np.ndarray]:
-    """Runs a policy and writes down each step as what one needs to take it again.
+    """Runs a policy and records each step with all that is needed to repeat it.
 
-    The state is set anew before each step. Otherwise the step would also depend on what the simulator keeps of the one
-    before, which nobody can set. That is the solver's first guess, and the bodies' positions, from which Ant's reward
-    comes.
+    The state is set again before each step. Otherwise the step would also depend on what the simulator keeps from the
+    previous one, which nobody can set. That is the solver's first guess, and the bodies' positions, from which Ant's
+    reward is computed.
 
     Args:
-        env: Of the old `gym` or of Gymnasium, a robot in MuJoCo, perhaps in a maze, with its time limit.
+        env: An environment of the old `gym` or of Gymnasium: a robot in MuJoCo, perhaps in a maze, with its time limit.
         policy: From an observation (S,) to an action (A,).
         steps: Rows to record.
-        seed: Of the first episode; each further one has the next.
-        push: Forward speed that a robot is given when an episode begins, in m/s.
+        seed: The first episode's seed; each further episode has the next one.
+        push: Forward speed given to a robot at the start of an episode, in m/s.
 
     Returns:
         Before a step `qpos` (N, Q), `qvel` (N, V) and `act` (N, A); after it `obs` (N, S), `rew` and `done` (N,). Time
-        limits are not in `done`. In a maze also `goal` (N, 2) and `walls`, the centres (K, 2) of its blocks.
+            limits are not in `done`. In a maze also `goal` (N, 2) and `walls`, the centres (K, 2) of its blocks.
     """
     rows: list[dict[str, Any]] = []
     while len(rows) < steps:
@@ -97,13 +97,13 @@ def _state(env: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _goal(env: Any) -> dict[str, np.ndarray]:
-    """Where a maze's goal is: D4RL's antmaze and maze2d have two names for it."""
+    """The position of a maze's goal, which D4RL's antmaze and maze2d store under different names."""
     goals = [getattr(env.unwrapped, name) for name in ("_goal", "_target") if hasattr(env.unwrapped, name)]
     return {"goal": np.array(goals[0])} if goals else {}
 
 
 def _walls(env: Any) -> np.ndarray:
-    """Centres of a maze's blocks where joint positions place the robot, which in maze2d is not where its body is."""
+    """Centres of a maze's blocks in joint positions' coordinates, which in maze2d are not those of the robot's body."""
     robot, box = env.unwrapped, 6
     robot.sim.forward()  # bodies' positions lag behind after a step
     offset = robot.sim.data.body_xpos[1, :2] - robot.sim.data.qpos[:2]
@@ -125,7 +125,7 @@ def _step(env: Any, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
 
 
 def save(path: Path, name: str, columns: Mapping[str, np.ndarray]) -> None:
-    """Adds `<name>_qpos` and so on to an .npz file, which is made if it is not there."""
+    """Adds `<name>_qpos` and so on to an .npz file, which is created if necessary."""
     arrays: dict[str, np.ndarray] = {}
     if path.exists():
         with np.load(path) as file:
@@ -135,7 +135,7 @@ def save(path: Path, name: str, columns: Mapping[str, np.ndarray]) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("env", help="such as hopper-medium-v2, antmaze-umaze-v2 or maze2d-umaze-v1")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Boxes of actions: what is mapped to them never leaves them, and what lies between -1 and 1 is not touched."""
+"""Boxes of actions: mapped actions never leave them, and actions between -1 and 1 are unchanged."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,17 +14,17 @@ from tests.boxed_envs import BOXES, Tune
 
 
 def box(name: str) -> ActionBox:
-    """Of one of the environments."""
+    """The box of one of the environments."""
     return ActionBox.of(*(np.array(bound, np.float32) for bound in BOXES[name]))
 
 
 def units(name: str) -> ActionUnits:
-    """Those in which policies act there."""
+    """The units in which policies act there."""
     return ActionUnits(*box(name).middle_and_half(), box=box(name))
 
 
 def test_the_units_of_a_box_reach_from_end_to_end() -> None:
-    """Exactly: a policy's -1 and 1 are the bounds, and what rounding puts beyond them comes back."""
+    """Exactly: a policy's -1 and 1 are the bounds, and values beyond them because of rounding are clipped."""
     rng = np.random.default_rng(0)
     low, high = np.sort(rng.normal(scale=rng.uniform(0.1, 50, 4000), size=(2, 4000)).astype(np.float32), axis=0)
     many = ActionBox(low, high)
@@ -39,7 +39,7 @@ def test_the_units_of_a_box_reach_from_end_to_end() -> None:
 
 
 def test_actions_between_minus_1_and_1_are_the_very_array() -> None:
-    """No bit can change where nothing is computed."""
+    """No bit can change, because nothing is computed."""
     actions = np.linspace(-1.5, 1.5, 8, dtype=np.float32).reshape(4, 2)
     assert units("Unit").are_neutral
     for neutral in (units("Unit"), NEUTRAL):
@@ -49,7 +49,7 @@ def test_actions_between_minus_1_and_1_are_the_very_array() -> None:
 
 
 def test_bounds_without_meaning_are_none() -> None:
-    """Gymnasium's spaces write infinity, or the largest number of their precision."""
+    """Gymnasium's spaces use infinity, or the largest number of their precision."""
     largest = np.finfo(np.float32).max
     found = ActionBox.of(np.float32([-1, -largest, -np.inf]), np.float32([1, largest, 3]))
     assert not found.is_finite
@@ -65,14 +65,14 @@ def test_a_component_without_width_has_units() -> None:
 
 @pytest.fixture
 def exact() -> Iterator[str]:
-    """An environment whose bounds have no single precision."""
+    """An environment whose bounds are not representable in single precision."""
     gymnasium.register("boxed/Exact-v0", lambda: Tune([-0.1, -0.7], [0.3, 0.1], np.float64), max_episode_steps=3)
     yield "boxed/Exact-v0"
     del gymnasium.registry["boxed/Exact-v0"]
 
 
 def test_an_evaluation_stays_within_bounds_of_double_precision(exact: str) -> None:
-    """In single precision 0.1 and 0.3 are larger; the environment would refuse them."""
+    """In single precision 0.1 and 0.3 are larger, so the environment would refuse them."""
     evaluator = Evaluator(exact, 1, seed=0)
     assert evaluator.actions.box is not None
     evaluator.units = ActionUnits(*evaluator.actions.box.middle_and_half(), box=evaluator.actions.box)
@@ -83,7 +83,7 @@ def test_an_evaluation_stays_within_bounds_of_double_precision(exact: str) -> No
 
 
 def test_random_actions_cover_the_box_and_files_hold_the_environments(tmp_path: Path) -> None:
-    """What is learnt from is in the policy's units; a run that goes on has the same."""
+    """Training uses the policy's units, and so does a run that continues."""
     experience = Experience("boxed/Uneven-v0", 200, units=units("Uneven"))
     experience.begin(0)
     uniform = np.random.default_rng(0).uniform(-1, 1, (200, 2)).astype(np.float32)

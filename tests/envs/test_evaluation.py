@@ -21,10 +21,10 @@ STD = np.linspace(0.5, 2.0, 11).astype(np.float32)
 
 
 class Network:
-    """A nonlinear float32 policy whose matrix products round by the shape of what they get; keeps what it saw."""
+    """A nonlinear float32 policy whose matrix products round differently for other shapes; records its inputs."""
 
     def __init__(self, state_dim: int = 11, action_dim: int = 3) -> None:
-        """The weights are always the same."""
+        """Uses the same weights every time."""
         rng = np.random.default_rng(0)
         shapes = (state_dim, 64), (64, 64), (64, action_dim)
         self.layers = [(rng.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32) for shape in shapes]
@@ -40,7 +40,7 @@ class Network:
 def evaluate(
     policy: Policy | ContextPolicy, seed: int = SEED, episodes: int = EPISODES, num_envs: int | None = None
 ) -> Evaluation:
-    """One evaluation in Hopper with normalised observations."""
+    """Runs one evaluation in Hopper with normalised observations."""
     evaluator = Evaluator(HOPPER, episodes, seed, MEAN, STD, num_envs)
     outcome = evaluator(policy)
     evaluator.close()
@@ -48,7 +48,7 @@ def evaluate(
 
 
 def plain_loop(policy: Policy) -> tuple[list[float], list[int]]:
-    """Returns and lengths of the same episodes, one after the other in one environment."""
+    """Returns and lengths of the same episodes, one after another in one environment."""
     env, returns, lengths = make_env(HOPPER), [], []
     for episode, seed in enumerate(np.random.SeedSequence(SEED).generate_state(EPISODES)):
         observation, _ = env.reset(seed=int(seed))
@@ -77,7 +77,7 @@ def test_equals_a_plain_loop() -> None:
 
 @pytest.mark.parametrize("num_envs", [1, 3, 10])
 def test_returns_do_not_depend_on_how_many_are_stepped_together(num_envs: int) -> None:
-    """Exactly: an episode owns its row, and the policy always gets as many rows."""
+    """Exactly, because an episode keeps its row, and the policy always gets the same number of rows."""
     policy = Network()
     outcome, alone = evaluate(policy, num_envs=num_envs), evaluate(Network())
     assert outcome.returns.tolist() == alone.returns.tolist()
@@ -95,7 +95,7 @@ def test_the_policy_is_called_once_per_step(num_envs: int) -> None:
 
 
 def test_rows_given_to_the_policy_stay_as_they_were() -> None:
-    """A policy may keep them: each step's rows are its own, and an episode's row moves while it runs."""
+    """A policy may keep them: each step has its own array, although an episode's row changes while it runs."""
     policy = Network()
     lengths = evaluate(policy).lengths
     for episode, length in enumerate(lengths):
@@ -105,7 +105,7 @@ def test_rows_given_to_the_policy_stay_as_they_were() -> None:
 
 
 def test_each_call_replays_the_same_starts() -> None:
-    """Two evaluations of one evaluator differ by the policy only."""
+    """Two evaluations by one evaluator differ only in the policy."""
     evaluator, policy = Evaluator(HOPPER, EPISODES, SEED, MEAN, STD), Network()
     first = evaluator(policy)
     second = evaluator(policy)
@@ -114,7 +114,7 @@ def test_each_call_replays_the_same_starts() -> None:
 
 
 def test_an_episodes_start_depends_on_seed_and_number_only() -> None:
-    """Not on how many episodes there are; another seed gives other starts."""
+    """Not on the number of episodes; another seed gives other starts."""
     few, many, other = Network(), Network(), Network()
     evaluate(few, episodes=3)
     evaluate(many, episodes=10)
@@ -124,7 +124,7 @@ def test_an_episodes_start_depends_on_seed_and_number_only() -> None:
 
 
 def sampled(seed: int = SEED) -> tuple[SampledPolicy, list[np.ndarray]]:
-    """A policy of actions and noise, and the noise that it is going to see."""
+    """A policy of actions and noise, and a list that records the noise."""
     seen: list[np.ndarray] = []
 
     def act(observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -135,7 +135,7 @@ def sampled(seed: int = SEED) -> tuple[SampledPolicy, list[np.ndarray]]:
 
 
 def test_what_a_policy_samples_depends_on_seed_episode_and_step_only() -> None:
-    """Not on how many are stepped together, nor on the evaluations before."""
+    """Not on how many episodes are stepped together, nor on earlier evaluations."""
     (policy, seen), (other, other_seen) = sampled(), sampled()
     together, one_by_one = evaluate(policy), evaluate(other, num_envs=1)
     np.testing.assert_array_equal(together.returns, one_by_one.returns)
@@ -150,7 +150,7 @@ def test_what_a_policy_samples_depends_on_seed_episode_and_step_only() -> None:
 
 
 def test_observations_are_normalised_in_float64_and_then_rounded() -> None:
-    """As CORL does it."""
+    """As in CORL."""
     policy = Network()
     evaluate(policy, episodes=1)
     observation, _ = make_env(HOPPER).reset(seed=int(np.random.SeedSequence(SEED).generate_state(1)[0]))
@@ -163,7 +163,7 @@ def test_stock_environments_have_returns_all_the_same() -> None:
 
 
 def test_facts_about_the_task() -> None:
-    """Sizes, bound of the actions, and what a score depends on."""
+    """Sizes, the bound of the actions, and the facts that a score depends on."""
     evaluator = Evaluator("d4rl/walker2d-v2", 4, 7)
     assert (evaluator.state_dim, evaluator.action_dim, evaluator.max_action) == (17, 6, 1.0)
     assert isinstance(evaluator.max_action, float)
@@ -179,7 +179,7 @@ def test_facts_about_the_task() -> None:
 
 
 def test_actions_of_another_shape_are_refused() -> None:
-    """A policy that answers for one episode only would otherwise be broadcast or misread."""
+    """A policy that returns an action for only one episode would otherwise be broadcast or misread."""
     with pytest.raises(ValueError, match=r"\(3,\), not \(10, 3\)"):
         evaluate(lambda observations: np.zeros(3, np.float32))
 
@@ -195,33 +195,33 @@ def test_actions_of_another_shape_are_refused() -> None:
     ],
 )
 def test_what_cannot_be_evaluated_is_answered_in_one_line(arguments: tuple, message: str) -> None:
-    """With what to do about it."""
+    """With advice on how to fix it."""
     with pytest.raises(InputError, match=message) as caught:
         Evaluator(*arguments)
     assert "\n" not in str(caught.value)
 
 
 class Told(gymnasium.Wrapper):
-    """Tells what is done to it."""
+    """Records the calls that it receives."""
 
     def __init__(self, env: gymnasium.Env, told: list[str]) -> None:
-        """Keeps them in `told`."""
+        """Stores them in `told`."""
         super().__init__(env)
         self.told = told
 
     def step(self, action: np.ndarray) -> tuple:
-        """As the environment's."""
+        """Steps the environment."""
         self.told.append("step")
         return super().step(action)
 
     def close(self) -> None:
-        """As the environment's."""
+        """Closes the environment."""
         self.told.append("close")
         super().close()
 
 
 def test_closing_ends_an_evaluation_in_another_thread_first() -> None:
-    """At its next step, without an outcome; no environment is closed under it, and none is stepped later."""
+    """At its next step, without an outcome; no environment is closed while it is stepped, and none is stepped later."""
     told, begun, closing = [], threading.Event(), threading.Event()
     evaluator = Evaluator(HOPPER, 2, SEED, make=lambda env_id: Told(make_env(env_id), told))
 

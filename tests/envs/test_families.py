@@ -1,4 +1,4 @@
-"""What is known of environments by their names, and whether it is true of them."""
+"""Facts about environments that are known from their names, and whether they are true."""
 
 import gymnasium
 import numpy as np
@@ -14,17 +14,17 @@ from shared.envs.scores import scale
 from shared.errors import InputError
 
 STEPS = 3000
-# Of Gymnasium's old versions it has no more than the names. D4RL's own environments need the old `gym`.
+# Gymnasium has only the names of its old versions. D4RL's own environments need the old `gym`.
 HERE = [name for name, spec in gymnasium.registry.items() if isinstance(spec.entry_point, str) and name[:4] != "gym/"]
 # Gymnasium-Robotics registers them once it is imported.
 ADROIT = [f"gymnasium_robotics:{name}" for name in TABLE if name.startswith("AdroitHand") and name.endswith("v1")]
-# Gymnasium makes this one with MuJoCo 2 alone.
+# Gymnasium can make this one only with MuJoCo 2.
 RULED = [name for name in HERE if name in TABLE and TABLE[name].terminated is not None and name != "Pusher-v4"]
 WITH_A_RULE = [*RULED, *ADROIT]
 
 
 def _stepped(env_id: str) -> tuple[np.ndarray, np.ndarray]:
-    """The states (N, S) after random steps, in single precision as a model has them, and where episodes ended (N,)."""
+    """The states (N, S) after random steps, in a model's single precision, and where episodes ended (N,)."""
     env = make_env(env_id)
     env.action_space.seed(0)
     env.reset(seed=0)
@@ -42,7 +42,7 @@ def _stepped(env_id: str) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.thorough
 @pytest.mark.parametrize("env_id", WITH_A_RULE)
 def test_a_rule_ends_the_episodes_that_the_environment_ends(env_id: str) -> None:
-    """None too many and none too few, in as many random steps; a start after an end is no part of them."""
+    """No more and no fewer, over the same random steps; a start after an end is not counted."""
     states, ends = _stepped(env_id)
     found = termination(env_id)(states)
     assert int((found & ~ends).sum()) == 0
@@ -51,7 +51,7 @@ def test_a_rule_ends_the_episodes_that_the_environment_ends(env_id: str) -> None
 
 @pytest.mark.parametrize("env_id", ["InvertedPendulum-v5", "Hopper-v5"])
 def test_some_random_episodes_do_end(env_id: str) -> None:
-    """Or the test above would show nothing."""
+    """Otherwise the test above would show nothing."""
     assert _stepped(env_id)[1].sum() > 50
 
 
@@ -96,7 +96,7 @@ def test_nothing_is_known_of_names_that_contain_a_known_one(name: str) -> None:
 
 
 def test_a_pendulum_has_no_goal() -> None:
-    """Although its name begins like that of a pen."""
+    """Although its name starts like that of a pen."""
     assert not has_goals("Pendulum-v1")
 
 
@@ -110,7 +110,7 @@ def test_where_states_do_not_show_the_goal_they_do_not_tell_the_end(env_id: str)
 
 @pytest.mark.parametrize("name", names.D4RL_FACTS)
 def test_every_dataset_of_d4rls_has_its_row(name: str) -> None:
-    """The families that CORL's programs find in the names: none of these names contains another family's."""
+    """The families that CORL's programs find in the names; none of these names contains another family's."""
     words = ("halfcheetah", "hopper", "walker2d")
     assert is_locomotion(name) == any(word in name for word in words)
     assert is_antmaze(name) == ("antmaze" in name)
@@ -119,7 +119,7 @@ def test_every_dataset_of_d4rls_has_its_row(name: str) -> None:
 
 
 def test_the_tables_time_limits_are_the_environments() -> None:
-    # The genuine D4RL is not here, and other tests of the same process register environments that are made up.
+    # The genuine D4RL is not installed, and other tests of the same process register made-up environments.
     left_out = ("gym/", "reference/")
     ours = {name: facts for name, facts in TABLE.items() if facts.max_episode_steps and name in gymnasium.registry}
     limits = {name: gymnasium.spec(name).max_episode_steps for name in ours if not name.startswith(left_out)}
@@ -132,7 +132,7 @@ def test_a_rule_of_ones_own(given: str) -> None:
     states = np.array([[0.0, 1.0], [0.4, 0.0]])
     expected = [False, given != "none"]
     assert termination("own/Ledge-v0", given)(states).tolist() == expected
-    # It goes before what is known.
+    # The setting overrides what is known.
     assert termination("Hopper-v5", "none") is terminations.never
 
 

@@ -1,4 +1,4 @@
-"""Environments that show images: bytes with channels first, stacks of frames, MinAtar's games, and no others."""
+"""Environments that show images: bytes with channels first, stacks of frames, MinAtar's games, and refused images."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ GAME = "MinAtar/SpaceInvaders-v1"
 
 
 class Frames(gymnasium.Env):
-    """Shows one frame after the other, in layouts and types of several kinds; an episode has four steps."""
+    """Shows one frame after another, in several layouts and types; an episode has four steps."""
 
     action_space = Discrete(2)
 
@@ -33,24 +33,24 @@ class Frames(gymnasium.Env):
         self._frames = np.random.default_rng(0).integers(0, 2 if dtype is np.bool_ else 256, (5, *shape)).astype(dtype)
 
     def reset(self, **_: Any) -> tuple:
-        """The first frame."""
+        """Returns the first frame."""
         self._steps = 0
         return self._frames[0], {}
 
     def step(self, action: Any) -> tuple:
-        """The next one."""
+        """Returns the next frame."""
         self._steps += 1
         return self._frames[self._steps], 1.0, self._steps == 4, False, {}
 
     @property
     def frames(self) -> np.ndarray:
-        """All five."""
+        """All five frames."""
         return self._frames
 
 
 @pytest.fixture(params=[((6, 5, 2), np.uint8), ((2, 6, 5), np.uint8), ((6, 5, 3), np.bool_)], ids=str)
 def kind(request: pytest.FixtureRequest) -> Iterator[tuple[str, np.ndarray]]:
-    """The name of an environment, and its frames with channels first, of bytes."""
+    """The name of an environment, and its frames as bytes with channels first."""
     shape, dtype = request.param
     frames = Frames(shape, dtype).frames
     gymnasium.register("Frames-v0", entry_point=lambda **_: Frames(shape, dtype))
@@ -71,7 +71,7 @@ def test_images_have_their_channels_first(kind: tuple[str, np.ndarray]) -> None:
 
 @pytest.mark.parametrize("frame_stack", [1, 3])
 def test_a_policy_sees_the_last_frames(kind: tuple[str, np.ndarray], frame_stack: int) -> None:
-    """The oldest first, black before the first frame: in an evaluation, and in steps that are kept."""
+    """The oldest first, and black before the first frame: in an evaluation, and in recorded steps."""
     env_id, frames = kind
     black = np.zeros((frame_stack - 1, *frames.shape[1:]), np.uint8)
     expected = [np.concatenate(np.concatenate([black, frames])[step : step + frame_stack]) for step in range(5)]
@@ -99,7 +99,7 @@ def test_a_policy_sees_the_last_frames(kind: tuple[str, np.ndarray], frame_stack
 
 
 def test_steps_are_kept_in_files(kind: tuple[str, np.ndarray], tmp_path: Path) -> None:
-    """As bytes."""
+    """The files store them as bytes."""
     env_id, frames = kind
     experience = Experience(env_id, 4)
     experience.begin(0)
@@ -119,14 +119,14 @@ def test_vectors_are_not_stacked() -> None:
 
 
 def trace(env: gymnasium.Env, seed: int) -> list[np.ndarray]:
-    """What an episode shows, of actions that are always the same."""
+    """The observations of an episode with fixed actions."""
     shown = [env.reset(seed=seed)[0]]
     shown += [env.step(1)[0] for _ in range(30)]
     return shown
 
 
 def test_a_game_follows_from_its_seed_alone() -> None:
-    """The last action of the episode before would stick to the first one of the next, in one of ten steps."""
+    """Otherwise the previous episode's last action would stick to the next one's first step, in one of ten steps."""
     used, fresh = make_env(GAME), [make_env(GAME) for _ in range(12)]
     assert used.observation_space == Box(0, 255, (6, 10, 10), np.uint8)
     for seed, env in enumerate(fresh):
@@ -142,7 +142,7 @@ def test_games_have_all_actions_or_those_that_matter_and_a_time_limit() -> None:
 
 
 def test_a_game_without_its_package_says_what_to_install() -> None:
-    """In one line; the other environments need no package."""
+    """In one line; other environments do not need the package."""
     code = (
         "import sys; sys.modules['minatar'] = None; from shared.envs.registry import make_env; make_env('CartPole-v1');"
         f"make_env('{GAME}')"
@@ -152,7 +152,7 @@ def test_a_game_without_its_package_says_what_to_install() -> None:
 
 
 def test_a_game_can_be_filmed(tmp_path: Path) -> None:
-    """What its package draws, large enough to be seen."""
+    """With the package's own pictures, large enough to be seen."""
     with film.film(tmp_path / "game.gif") as make:
         trace(make(GAME), seed=0)
     frames = imageio.mimread(tmp_path / "game.gif")

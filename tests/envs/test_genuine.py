@@ -1,4 +1,4 @@
-"""D4RL's own environments behind Gymnasium's interface, without the packages that they need."""
+"""D4RL's own environments wrapped in Gymnasium's interface, without the packages that they need."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ from tests.runs.test_task import Config
 
 
 class Box:
-    """A box as `gym` has it: named alike, of no class of Gymnasium's."""
+    """A box like `gym`'s: the same names, but not a class of Gymnasium."""
 
     def __init__(self, size: int) -> None:
         """Bounds of -1 and 1."""
@@ -28,16 +28,16 @@ class Box:
 
 
 class OldEnv:
-    """What `gym.make` returned before version 0.26: `seed`, four values from `step`, a limit of 5 steps.
+    """The result of `gym.make` before version 0.26: `seed`, four values from `step`, a limit of 5 steps.
 
-    As D4RL's antmaze it is a proxy that passes no seed on, draws a goal from NumPy's global generator, and prints it.
-    An episode is over where an action is negative.
+    Like D4RL's antmaze it is a proxy that passes no seed on, draws a goal from NumPy's global generator, and prints it.
+    An episode is over if an action is negative.
     """
 
     observation_space, action_space = Box(2), Box(1)
 
     def __init__(self) -> None:
-        """Unseeded."""
+        """Starts unseeded."""
         self.unwrapped, self.wrapped_env, self.closed = self, SimpleNamespace(seed=self._seed_inner), False
         self.model = SimpleNamespace(body_mass=np.array([0.5, 1.5]))
 
@@ -45,30 +45,30 @@ class OldEnv:
         self.rng = np.random.default_rng(seed)
 
     def seed(self, seed: int) -> None:
-        """Reaches the proxy alone."""
+        """Seeds only the proxy."""
         self.proxy_seed = seed
 
     def reset(self) -> np.ndarray:
-        """Start noise, goal."""
+        """Draws the start noise and the goal."""
         self.steps = 0
         self.state = np.array([self.rng.uniform(), np.random.uniform()])
         print("Target Goal:", self.state[1])
         return self.state
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, dict[str, Any]]:
-        """Ends as `gym`'s time limit says it."""
+        """Reports the end as `gym`'s time limit does."""
         self.steps += 1
         fell = bool(action[0] < 0)
         info = {"TimeLimit.truncated": not fell} if self.steps == 5 else {}
         return self.state, 2.0, fell or self.steps == 5, info
 
     def close(self) -> None:
-        """Remembers it."""
+        """Records it."""
         self.closed = True
 
 
 def test_a_seed_decides_the_episode_and_leaves_the_global_generator_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    """Start and goal, though D4RL's antmaze seeds neither; training goes on drawing as if nobody had evaluated."""
+    """Start and goal, though D4RL's antmaze seeds neither; training's draws continue as if nobody had evaluated."""
     env = genuine.GymEnv(OldEnv())
     np.random.seed(7)
     before = np.random.get_state()[1].copy()
@@ -80,7 +80,7 @@ def test_a_seed_decides_the_episode_and_leaves_the_global_generator_alone(capsys
 
 
 def test_resets_in_several_threads_do_not_share_their_draws() -> None:
-    """As where several seeds are evaluated at once: a seed decides goals in every thread."""
+    """As when several seeds are evaluated at once: a seed determines the goals in every thread."""
     expected = [genuine.GymEnv(OldEnv()).reset(seed=seed)[0].tolist() for seed in range(200)]
 
     def starts(env: genuine.GymEnv) -> list[list[float]]:
@@ -96,7 +96,7 @@ def test_resets_in_several_threads_do_not_share_their_draws() -> None:
 
 
 def test_terminals_are_told_from_time_limits() -> None:
-    """One flag for both became two."""
+    """One flag for both becomes two."""
     env = genuine.GymEnv(OldEnv())
     env.reset(seed=0)
     ends = [env.step(np.ones(1))[2:4] for _ in range(5)]
@@ -110,7 +110,7 @@ def test_terminals_are_told_from_time_limits() -> None:
 
 @pytest.fixture
 def stubs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Packages that make an `OldEnv` of any name; the names asked for, as they come."""
+    """Packages that return an `OldEnv` for any name; yields the names requested so far."""
     made: list[str] = []
     gym, versions = ModuleType("gym"), ModuleType("mujoco_py")
     gym.make = lambda name: made.append(name) or OldEnv()
@@ -122,7 +122,7 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_its_scores_are_d4rls(stubs: list[str]) -> None:
-    """Of the very dataset that was named: maze2d's reference scores differ from version to version."""
+    """For the named dataset itself, since maze2d's reference scores differ between versions."""
     evaluator = Evaluator("gym/maze2d-umaze-v1", 2, 0)
     outcome = evaluator(lambda observations: np.ones((2, 1)))
     assert stubs == ["maze2d-umaze-v1"] * 2
@@ -135,7 +135,7 @@ def test_its_scores_are_d4rls(stubs: list[str]) -> None:
 
 
 def test_only_d4rls_own_ids_are_exact() -> None:
-    """Another environment of `gym` has no D4RL score."""
+    """Other environments of `gym` have no D4RL score."""
     assert is_d4rl_exact("gym/kitchen-mixed-v0")
     assert not is_d4rl_exact("gym/Hopper-v2")
     assert scale("gym/Hopper-v2").bounds is None
@@ -163,14 +163,14 @@ def test_a_broken_mujoco_py_is_answered_in_one_line(stubs: list[str], monkeypatc
 
 
 def test_every_dataset_of_d4rls_is_registered() -> None:
-    """And every family has its module."""
+    """Every family has its module."""
     assert len(genuine.DATASETS) == 136
     assert {name.partition("-")[0] for name in genuine.DATASETS.values()} == set(genuine._MODULE_OF)
     assert all(env_id in gymnasium.registry for env_id in genuine.DATASETS)
 
 
 def test_the_setting_chooses_the_datasets_own_environment(write_hdf5: Any, stubs: list[str], monkeypatch: Any) -> None:
-    """`eval_backend` d4rl takes D4RL's name, from eval_env before env."""
+    """`eval_backend` d4rl uses D4RL's name, from eval_env rather than from env."""
     monkeypatch.setattr(OldEnv, "observation_space", Box(11))
     monkeypatch.setattr(OldEnv, "action_space", Box(3))
     path = write_hdf5()

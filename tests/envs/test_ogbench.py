@@ -1,4 +1,4 @@
-"""OGBench's single tasks: names, ends, seeds, what is left behind, and how an evaluation in them is scored."""
+"""OGBench's single tasks: names, ends, seeds, leftover files, and the score of an evaluation."""
 
 import importlib
 import os
@@ -29,7 +29,7 @@ pytestmark = ogbench_files.NEEDS_OGBENCH
 
 POINT, CUBE = "ogbench/pointmaze-medium-singletask-task1-v0", "ogbench/cube-single-singletask-v0"
 TELEPORT = "ogbench/pointmaze-teleport-singletask-v0"
-# Places of task 1 in the point's maze: within a unit of the goal, and where nothing is near
+# Positions in task 1 of the point's maze: within a unit of the goal, and far from everything
 GOAL, FAR = (20.0, 20.0), (0.0, 0.0)
 
 
@@ -44,7 +44,7 @@ def test_every_task_has_its_packages_time_limit() -> None:
 
 
 def trace(env: gymnasium.Env, seed: int, steps: int = 30) -> np.ndarray:
-    """What is seen in an episode under actions that are always the same."""
+    """The observations of an episode with fixed actions."""
     rng = np.random.default_rng(0)
     seen = [env.reset(seed=seed)[0]]
     for _ in range(steps):
@@ -54,7 +54,7 @@ def trace(env: gymnasium.Env, seed: int, steps: int = 30) -> np.ndarray:
 
 @pytest.mark.parametrize("env_id", [POINT, CUBE, TELEPORT])
 def test_an_episode_follows_from_its_seed_alone(env_id: str) -> None:
-    """In a used environment and in a new one, whatever others draw; the global generator stays as it was."""
+    """In a used environment and in a new one, whatever else draws; the global generator is unchanged."""
     used = make_env(env_id)
     first = trace(used, 5)
     assert not np.array_equal(trace(used, 6)[0], first[0])
@@ -70,7 +70,7 @@ def test_an_episode_follows_from_its_seed_alone(env_id: str) -> None:
 
 
 def test_a_point_that_is_teleported_draws_from_its_own_generator() -> None:
-    """Where it comes out is drawn in the step itself."""
+    """Its destination is drawn within the step itself."""
 
     def places(seed: int) -> list[tuple[float, ...]]:
         env, found = make_env(TELEPORT), []
@@ -100,7 +100,7 @@ def test_threads_do_not_disturb_each_other() -> None:
     expected = starts(make_env(POINT))
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)  # within a reset, too
+    sys.setswitchinterval(1e-6)  # so that threads also switch within a reset
     try:
         with ThreadPoolExecutor(4) as pool:
             assert list(pool.map(starts, [make_env(POINT) for _ in range(4)])) == [expected] * 4
@@ -109,7 +109,7 @@ def test_threads_do_not_disturb_each_other() -> None:
 
 
 def test_a_maze_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package writes a file for each maze, and keeps it and its descriptor."""
+    """The package writes a file for each maze, and keeps both the file and its descriptor."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     folder = Path("/proc/self/fd")
     before = len(os.listdir(folder)) if folder.is_dir() else 0
@@ -121,7 +121,7 @@ def test_a_maze_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def placed(*places: tuple[float, float]) -> Callable[[str], gymnasium.Env]:
-    """Makes a maze whose episodes begin in these places, one after the other."""
+    """Makes a maze whose episodes begin at these places, one after another."""
     waiting = list(places)
 
     class Placed(gymnasium.Wrapper):
@@ -134,12 +134,12 @@ def placed(*places: tuple[float, float]) -> Callable[[str], gymnasium.Env]:
 
 
 def still(observations: np.ndarray) -> np.ndarray:
-    """A policy that stays where it is."""
+    """A policy that does not move."""
     return np.zeros((len(observations), 2), np.float32)
 
 
 def test_the_score_is_the_share_of_episodes_that_end_in_the_goal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In percent. An episode ends with the step that begins in the goal, and its return is no part of the score."""
+    """In percent. An episode ends with the step that begins in the goal, and its return does not affect the score."""
     evaluator = Evaluator(POINT, 4, seed=0, num_envs=1, make=placed(GOAL, FAR, GOAL, GOAL))
     assert (evaluator.outcomes, evaluator.has_goals, evaluator.max_action) == ("successes", True, 1.0)
     assert evaluator.fingerprint["env"] == POINT
@@ -154,7 +154,7 @@ def test_the_score_is_the_share_of_episodes_that_end_in_the_goal(monkeypatch: py
 
 
 def test_an_evaluation_is_repeated_to_the_bit() -> None:
-    """By another evaluator and with another number of environments; whatever is drawn in between."""
+    """By another evaluator and with another number of environments, whatever is drawn in between."""
     rng = np.random.default_rng(1)
     weights = rng.normal(size=(2, 2)).astype(np.float32)
 
@@ -172,7 +172,7 @@ def test_an_evaluation_is_repeated_to_the_bit() -> None:
 
 
 def test_the_goal_is_told_a_step_late_and_is_never_a_time_limit() -> None:
-    """As it is in the rewards of the data, which are of the state that a step begins in."""
+    """As in the data, whose rewards are those of the state in which a step begins."""
     stepper = Stepper(POINT)
     stepper.begin(0)
     maze: Any = stepper._env.unwrapped
@@ -201,7 +201,7 @@ def test_a_cubes_environment_can_be_told_and_seen() -> None:
 
 
 def test_a_task_without_its_package_says_what_to_install() -> None:
-    """In one line; the other environments need no package."""
+    """In one line; other environments do not need the package."""
     code = (
         "import sys; sys.modules['ogbench'] = None; from shared.envs.registry import make_env; make_env('CartPole-v1');"
         f"make_env('{CUBE}')"

@@ -1,7 +1,7 @@
 """The `d4rl/...` environments against steps recorded in D4RL's own, on MuJoCo 2.1.0.
 
-Two files hold them: one of uniform actions, in which no robot runs, and one of robots at the speeds of good policies.
-`tests/envs/record_steps.py` records such files.
+There are two such files: one of uniform actions, in which no robot runs, and one of robots at the speeds of good
+policies. `tests/envs/record_steps.py` records them.
 """
 
 import warnings
@@ -38,7 +38,7 @@ class Errors(NamedTuple):
 
 
 def replay(env_id: str, name: str, recorded: Path = RECORDED) -> Errors:
-    """Sets each recorded state in `env_id`, takes the recorded action, compares with what was recorded."""
+    """Sets each recorded state in `env_id`, takes the recorded action, and compares the results with the recording."""
     env = make_env(env_id)
     env.reset(seed=0)
     with np.load(recorded) as file:
@@ -58,7 +58,7 @@ def name_of(env_id: str) -> str:
 
 
 def check_observations(errors: Errors) -> None:
-    """Fails unless states advance as recorded, up to what one run of the old simulator differs from another."""
+    """Fails unless states advance as recorded, up to the differences between runs of the old simulator."""
     assert errors.observation.max() <= 1e-4
     assert np.median(errors.observation) <= 1e-6
     assert not errors.done.any()
@@ -71,7 +71,7 @@ def check_rewards(errors: Errors) -> None:
 
 @pytest.mark.parametrize("env_id", STOCK)
 def test_observations_and_ends_are_the_recorded_ones(env_id: str) -> None:
-    """Measured, at most and median: HalfCheetah 3e-6, 5e-7; Hopper 1e-7, 4e-8; Walker2d 1e-6, 3e-7; Ant 9e-7, 4e-7."""
+    """Measured maximum and median: HalfCheetah 3e-6, 5e-7; Hopper 1e-7, 4e-8; Walker2d 1e-6, 3e-7; Ant 9e-7, 4e-7."""
     check_observations(replay(env_id, name_of(env_id)))
 
 
@@ -86,10 +86,11 @@ def test_rewards_are_the_recorded_ones(env_id: str) -> None:
     [("d4rl/halfcheetah-v2", 6.5), ("d4rl/hopper-v2", 4.0), ("d4rl/walker2d-v2", 4.0), ("d4rl/ant-v2", 3.5)],
 )
 def test_fast_steps_are_the_recorded_ones(env_id: str, speed: float) -> None:
-    """At the forward speeds of good policies, in m/s, rewards included, Ant's too: each step began from a set state.
+    """At the forward speeds of good policies in m/s; rewards too, even Ant's, because each step began from a set state.
 
-    Linear policies trained for speed, pushed at an episode's beginning. Measured, observations at most and median:
-    HalfCheetah 3e-6, 4e-7; Hopper 9e-8, 4e-8; Walker2d 1e-6, 1e-7; Ant 6e-7, 5e-7; rewards 2e-7 at most.
+    Recorded with linear policies trained for speed, pushed at the start of an episode. Measured observation errors,
+    maximum and median: HalfCheetah 3e-6, 4e-7; Hopper 9e-8, 4e-8; Walker2d 1e-6, 1e-7; Ant 6e-7, 5e-7; rewards 2e-7 at
+    most.
     """
     with np.load(FAST) as file:
         assert file[f"{name_of(env_id)}_qvel"][:, 0].max() > speed
@@ -99,10 +100,10 @@ def test_fast_steps_are_the_recorded_ones(env_id: str, speed: float) -> None:
 
 
 def test_ant_rewards_are_the_recorded_ones_up_to_the_torso_position_before_the_step() -> None:
-    """Measured: 4.8e-4 in the median, 6.1e-2 at most; the old simulator against itself gives 4.9e-4 in the median.
+    """Measured: median 4.8e-4, maximum 6.1e-2; the old simulator compared with itself has a median of 4.9e-4.
 
-    Ant's reward is the torso's way as `xpos` tells it. `xpos` lags one substep behind the joint positions while an
-    episode runs, and is fresh after `set_state`. So a recorded state alone cannot give the recorded reward.
+    Ant's reward is the torso's progress by `xpos`. `xpos` lags one substep behind the joint positions while an episode
+    runs, and is fresh after `set_state`. So a recorded state alone cannot give the recorded reward.
     """
     errors = replay("d4rl/ant-v2", "ant")
     assert np.median(errors.reward) <= 6e-4
@@ -110,7 +111,7 @@ def test_ant_rewards_are_the_recorded_ones_up_to_the_torso_position_before_the_s
 
 
 def test_ant_rewards_follow_from_the_joint_positions() -> None:
-    """The rest of Ant's reward holds: alive bonus 1, half the squared action, no contact cost, in a running episode."""
+    """The rest of Ant's reward in a running episode: alive bonus 1, half the squared action, no contact cost."""
     env = make_env("d4rl/ant-v2")
     env.reset(seed=0)
     rng = np.random.default_rng(0)
@@ -133,7 +134,7 @@ def test_ant_has_the_contact_forces_that_d4rl_never_filled_in() -> None:
 
 @pytest.mark.parametrize(("env_id", "stock"), STOCK.items())
 def test_stock_environments_fail_the_check(env_id: str, stock: str) -> None:
-    """The check above would notice if nothing were corrected."""
+    """So the check above would notice if nothing were corrected."""
     errors = replay(stock, name_of(env_id))
     with pytest.raises(AssertionError):
         check_observations(errors)
@@ -181,7 +182,7 @@ def with_stale_shortcuts(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_stale_bounding_boxes(patch: pytest.MonkeyPatch) -> None:
-    """Lets MuJoCo look for contacts in bounding boxes that lie in its own inertia frames."""
+    """Lets MuJoCo look for contacts in bounding boxes in its own inertia frames."""
     restore = physics._restore_inertias
 
     def keep(model: mujoco.MjModel, *arguments: float | None) -> None:
@@ -207,7 +208,7 @@ def with_stale_bounding_boxes(patch: pytest.MonkeyPatch) -> None:
 def test_each_correction_is_needed(
     env_id: str, mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check above would notice if one part of the correction were dropped."""
+    """So the check above would notice if one part of the correction were dropped."""
     mistake(monkeypatch)
     with pytest.raises(AssertionError):
         check_observations(replay(env_id, name_of(env_id)))
@@ -215,7 +216,7 @@ def test_each_correction_is_needed(
 
 @pytest.mark.parametrize(("version", "factor"), [("3.4.0", 1.0), ("3.5.0", 0.5), ("3.10.1", 0.5), ("4.0.0", 0.5)])
 def test_margins_are_halved_where_mujoco_adds_them_up(version: str, factor: float) -> None:
-    """From MuJoCo 3.5 on, and not before."""
+    """From MuJoCo 3.5 on."""
     model = make_env("Hopper-v4").unwrapped.model
     before = model.geom_margin.copy()
     physics._restore_margins(model, version)
@@ -237,7 +238,7 @@ def test_actions_are_clipped_to_their_bounds(env_id: str) -> None:
 
 @pytest.mark.parametrize("env_id", D4RL_ENVS)
 def test_episodes_end_after_1000_steps(env_id: str) -> None:
-    """The time limit is a truncation, and D4RL's."""
+    """The time limit is D4RL's, and counts as a truncation."""
     assert make_env(env_id).spec.max_episode_steps == 1000
     if env_id == "d4rl/halfcheetah-v2":
         env = make_env(env_id)
@@ -273,7 +274,7 @@ def test_only_the_deprecation_warning_is_kept_back(monkeypatch: pytest.MonkeyPat
     [("hopper-v2", "d4rl/hopper-v2"), ("d4rl/hoper-v2", "d4rl/hopper-v2"), ("Hoper-v5", "Hopper-v5"), ("?", "d4rl/")],
 )
 def test_unknown_environments_are_answered_with_the_nearest(env_id: str, nearest: str) -> None:
-    """One line that names what could have been meant."""
+    """One line names the environments that the user may have meant."""
     with pytest.raises(InputError, match=nearest) as caught:
         make_env(env_id)
     assert "\n" not in str(caught.value)
@@ -287,7 +288,7 @@ def test_environments_that_gymnasium_no_longer_ships_are_refused_in_one_line() -
 
 
 def test_hints_name_only_what_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gymnasium lists its v2 and v3 robots, but no longer ships them; Gymnasium-Robotics lists some that need more."""
+    """Gymnasium lists its v2 and v3 robots without shipping them; Gymnasium-Robotics lists some that need more."""
     monkeypatch.setitem(
         gymnasium.registry,
         "Hopper-v3",
@@ -316,7 +317,7 @@ def test_only_the_corrected_environments_are_exact() -> None:
     ],
 )
 def test_fingerprint_names_what_a_score_depends_on(env_id: str, mass: float, exact: bool) -> None:
-    """Total masses tell the old inertias from today's."""
+    """Total masses distinguish the old inertias from today's."""
     found = fingerprint(env_id, make_env(env_id))
     assert found.pop("total_mass") == pytest.approx(mass, abs=1e-6)
     assert found == {"env": env_id, "mujoco": mujoco.__version__, "d4rl_exact": exact}

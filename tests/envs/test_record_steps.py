@@ -1,4 +1,4 @@
-"""The script that records steps for `test_envs.py`, with our own environments in place of D4RL's."""
+"""The script that records steps for `test_physics.py`, run with our own environments instead of D4RL's."""
 
 import subprocess
 import sys
@@ -17,9 +17,10 @@ from tests.envs.test_physics import name_of, replay
 
 @pytest.mark.parametrize("env_id", D4RL_ENVS)
 def test_what_is_recorded_replays_without_error(env_id: str, tmp_path: Path) -> None:
-    """Over several episodes, Ant's rewards included: a step depends on what was recorded and nothing else.
+    """Over several episodes, including Ant's rewards, because a step depends only on the recorded values.
 
-    Measured: no difference but in six steps after a reset, 2e-14 at most, as the solver's first guess is another there.
+    Measured: no difference except in six steps after a reset, 2e-14 at most, where the solver's first guess is
+    different.
     """
     env = make_env(env_id)
     path = tmp_path / "steps.npz"
@@ -31,7 +32,7 @@ def test_what_is_recorded_replays_without_error(env_id: str, tmp_path: Path) -> 
 
 
 def test_rows_are_those_of_the_episodes(tmp_path: Path) -> None:
-    """Falls are marked, time limits are not; each episode has a start of its own; a push is seen."""
+    """Falls are marked, time limits are not; each episode has its own start; a push is visible."""
     env = make_env("d4rl/hopper-v2")
     columns = record(env, random_policy(env, 0), steps=120, seed=0)
     assert {key: values.shape for key, values in columns.items()} == {
@@ -55,7 +56,7 @@ def test_rows_are_those_of_the_episodes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("info", "fell"), [({"TimeLimit.truncated": True}, False), ({}, True)])
 def test_one_flag_for_both_ends_is_understood(info: dict[str, bool], fell: bool) -> None:
-    """As `gym` gave it to D4RL's environments: `done`, and what it was in `info`."""
+    """As in `gym`'s result for D4RL's environments: `done`, with the reason in `info`."""
     env = SimpleNamespace(step=lambda action: (np.zeros(1), 1.0, True, info))
     assert record_steps._step(env, np.zeros(1))[1:] == (1.0, fell, True)
 
@@ -90,14 +91,14 @@ def test_the_policy_of_a_d4rl_file_acts_by_its_mean(tmp_path: Path) -> None:
 
 
 def test_a_policy_without_hidden_layers(tmp_path: Path) -> None:
-    """Such as a linear one in an .npz file."""
+    """For example a linear one in an .npz file."""
     np.savez(tmp_path / "linear.npz", **{"last_fc/weight": np.eye(2), "last_fc/bias": np.ones(2)})
     found = network_policy(read_weights(tmp_path / "linear.npz"))(np.array([0.0, -1.0]))
     np.testing.assert_allclose(found, np.tanh([1.0, 0.0]), atol=1e-7)
 
 
 def test_it_needs_nothing_of_this_project(tmp_path: Path) -> None:
-    """It runs beside D4RL, where this project is not installed."""
+    """It runs next to D4RL, where this project is not installed."""
     script = Path(record_steps.__file__)
     done = subprocess.run([sys.executable, str(script), "--help"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0

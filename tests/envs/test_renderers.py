@@ -1,4 +1,4 @@
-"""`MUJOCO_GL` chooses how a film is drawn, and matters to nothing else."""
+"""`MUJOCO_GL` chooses how a film is drawn, and affects nothing else."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ raise SystemExit(ended(lambda _: choose_renderer(), []))
 
 
 def started(script: str, renderer: str) -> subprocess.CompletedProcess[str]:
-    """A process in which MuJoCo is asked for a renderer."""
+    """A process in which MuJoCo should use this renderer."""
     environment = os.environ | {"MUJOCO_GL": renderer}
     return subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, cwd=ROOT, timeout=120
@@ -33,7 +33,7 @@ def started(script: str, renderer: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("renderer", ["foo", pytest.param("osmesa", marks=pytest.mark.thorough)])
 def test_an_environment_steps_without_a_renderer(renderer: str) -> None:
-    """The variable stays, for whoever films later."""
+    """The variable is kept for later films."""
     done = started(_STEP, renderer)
     assert (done.returncode, done.stdout) == (0, f"{renderer}\n"), done.stderr
 

@@ -31,7 +31,7 @@ REPLAYED = ("antmaze-umaze", "antmaze-medium", "antmaze-large", "maze2d-umaze", 
 
 @pytest.mark.parametrize("env_id", ENVS)
 def test_sizes_and_time_limits_are_d4rls(env_id: str) -> None:
-    """Observations and actions of the size that every dataset scored here has, within -1 and 1; D4RL's time limit."""
+    """Observations and actions as large as in every dataset scored here, within -1 and 1, and D4RL's time limit."""
     env = make_env(env_id)
     facts = [D4RL_FACTS[name] for name in D4RL_FACTS if ENV_OF.get(name) == env_id]
     assert {(f["obs_dim"], f["act_dim"], f["max_episode_steps"]) for f in facts} == {
@@ -61,7 +61,7 @@ def test_a_seed_decides_the_episode(env_id: str) -> None:
 
 @pytest.mark.parametrize("env_id", ENVS)
 def test_no_return_here_is_a_d4rl_score(env_id: str) -> None:
-    """Its scale has another name, the fingerprint says so."""
+    """Its scale has another name, and the fingerprint says so."""
     evaluator = Evaluator(env_id, 1, 0, max_steps=3)
     evaluator(lambda observations: np.zeros((1, evaluator.action_dim)))
     assert scale(env_id).metric == "normalized_return_not_d4rl"
@@ -95,13 +95,13 @@ def test_without_the_package_one_line_names_the_fix(env_id: str, monkeypatch: py
 
 @pytest.mark.parametrize("env_id", ["robotics/maze2d-umaze", "robotics/door"])
 def test_making_one_says_nothing(env_id: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Neither its notices nor warnings."""
+    """It prints neither notices nor warnings."""
     make_env(env_id)
     assert capfd.readouterr() == ("", "")
 
 
 def test_mazes_leave_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gymnasium-Robotics writes each maze to a file and leaves it there."""
+    """Gymnasium-Robotics itself would write each maze to a file and leave it there."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for env_id in MAZES:
         make_env(env_id).close()
@@ -110,7 +110,7 @@ def test_mazes_leave_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", REPLAYED)
 def test_mazes_step_as_recorded(name: str) -> None:
-    """How far they are is in docs/guides/environments.md; maze2d hits walls, and passes the speed that it is cut to."""
+    """docs/guides/environments.md gives the differences; maze2d hits walls, and reaches its maximum speed."""
     with np.load(RECORDED) as file:
         observation, reward, ends_differ = replay(file, name)
     assert observation.max() <= 1e-6
@@ -120,7 +120,7 @@ def test_mazes_step_as_recorded(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "median"), [("pen", 1e-7), ("door", 1e-7), ("relocate", 1e-7), ("hammer", 5e-3)])
 def test_hands_step_as_recorded_where_nothing_is_touched(name: str, median: float) -> None:
-    """That is most steps but the hammer's; contacts are today's. Rewards are D4RL's, and so are ends."""
+    """That is most steps except the hammer's; contacts are today's. Rewards and ends are D4RL's."""
     with np.load(RECORDED.with_name("d4rl_hand_steps.npz")) as file:
         observation, reward, ends_differ = replay(file, name)
     assert np.median(observation) <= median
@@ -130,7 +130,7 @@ def test_hands_step_as_recorded_where_nothing_is_touched(name: str, median: floa
 
 @pytest.mark.parametrize("name", REPLAYED)
 def test_walls_stand_where_the_recorded_ones_do(name: str) -> None:
-    """Every block of D4RL's maze, and no other."""
+    """Exactly the blocks of D4RL's maze."""
     env = make_env(f"robotics/{name}").unwrapped
     ours = env.model.geom_pos[env.model.geom_type == mujoco.mjtGeom.mjGEOM_BOX, :2] - env._origin
     with np.load(RECORDED) as file:
@@ -141,7 +141,7 @@ def test_walls_stand_where_the_recorded_ones_do(name: str) -> None:
 
 @pytest.mark.parametrize("name", REPLAYED)
 def test_starts_and_goals_are_drawn_where_the_recorded_ones_lie(name: str) -> None:
-    """The recorded first state and goal lie in the range of ours, so both have the same origin and axes."""
+    """The recorded first state and goal are within the range of ours, so both have the same origin and axes."""
     env = make_env(f"robotics/{name}").unwrapped
     starts, goals = zip(*((env.reset(seed=seed)[0], env._goal) for seed in range(300)), strict=True)
     with np.load(RECORDED) as file:
@@ -156,7 +156,7 @@ def test_starts_and_goals_are_drawn_where_the_recorded_ones_lie(name: str) -> No
     [("robotics/antmaze-umaze", (0, 8)), ("robotics/antmaze-medium", (20, 20)), ("robotics/antmaze-large", (32, 24))],
 )
 def test_antmaze_starts_at_the_origin_and_draws_a_goal_for_each_episode(env_id: str, cell: tuple[int, int]) -> None:
-    """As version 2 does: up to 1 and up to 0.5 more along each axis from the corner cell's centre."""
+    """As in version 2: up to 1 and up to 0.5 beyond the corner cell's centre along each axis."""
     env = make_env(env_id).unwrapped
     starts, goals = zip(*((env.reset(seed=seed)[0], env._goal) for seed in range(400)), strict=True)
     within = np.array(goals) - cell
@@ -172,7 +172,7 @@ def test_antmaze_starts_at_the_origin_and_draws_a_goal_for_each_episode(env_id: 
 
 @pytest.mark.parametrize("env_id", ANT_MAZES)
 def test_antmaze_rewards_and_ends_at_the_goal_alone(env_id: str) -> None:
-    """1 within 0.5 of the goal and the end there; 0 elsewhere, also for an ant on its back."""
+    """A reward of 1 and the end within 0.5 of the goal; otherwise 0, even for an ant on its back."""
     env = make_env(env_id).unwrapped
     standing, _ = env.reset(seed=0)
     qpos, qvel = standing[:15], np.zeros(14)
@@ -188,7 +188,7 @@ def test_antmaze_rewards_and_ends_at_the_goal_alone(env_id: str) -> None:
 
 @pytest.mark.parametrize(("env_id", "cells"), list(zip(POINT_MAZES, (7, 26, 46, 7, 26, 46), strict=True)))
 def test_maze2d_starts_in_any_free_cell(env_id: str, cells: int) -> None:
-    """Within 0.1 of the whole numbers that D4RL counts cells by, the goal's own among them; the goal never moves."""
+    """Within 0.1 of the integers by which D4RL counts cells, including the goal's own; the goal never moves."""
     env = make_env(env_id).unwrapped
     starts, goals = zip(*((env.reset(seed=seed)[0], env._goal) for seed in range(600)), strict=True)
     rounded = np.round(np.array(starts)[:, :2])
@@ -219,7 +219,7 @@ def test_maze2d_rewards_each_step_near_the_goal_and_goes_on(env_id: str) -> None
 
 
 def palm_to_object(env: Any, task: str) -> float:
-    """Distance, in the simulator."""
+    """The distance from the palm to the object, in the simulator."""
     hand = env.unwrapped
     if task == "door":
         return np.linalg.norm(hand.data.site_xpos[hand.grasp_site_id] - hand.data.site_xpos[hand.handle_site_id])
@@ -227,7 +227,7 @@ def palm_to_object(env: Any, task: str) -> float:
 
 
 def d4rl_reward(env: Any, task: str) -> float:
-    """D4RL's reward in the simulator's state, as its environments add it up."""
+    """D4RL's reward for the simulator's state, computed as its environments do."""
     hand = env.unwrapped
     data = hand.data
     if task == "door":
@@ -259,7 +259,7 @@ def d4rl_reward(env: Any, task: str) -> float:
 
 @pytest.mark.parametrize("env_id", HANDS)
 def test_hands_earn_d4rls_rewards(env_id: str) -> None:
-    """Where Gymnasium-Robotics rewards the palm for being far from what it should grasp."""
+    """Gymnasium-Robotics would reward the palm for being far from the object."""
     env, task = make_env(env_id), env_id.removeprefix("robotics/")
     rng = np.random.default_rng(0)
     for seed in range(3):
@@ -271,7 +271,7 @@ def test_hands_earn_d4rls_rewards(env_id: str) -> None:
 
 @pytest.mark.parametrize("env_id", HANDS)
 def test_observations_of_hands_are_laid_out_as_d4rls(env_id: str) -> None:
-    """The joints first, what is grasped next, and where the reward's correction looks for the palm's distance."""
+    """The joints first, then the object, where the reward's correction looks up the palm's distance."""
     env, task = make_env(env_id), env_id.removeprefix("robotics/")
     env.reset(seed=0)
     observation = env.step(np.full(env.action_space.shape, 0.3, np.float32))[0]
@@ -287,7 +287,7 @@ def test_observations_of_hands_are_laid_out_as_d4rls(env_id: str) -> None:
 
 
 def test_a_dropped_pen_ends_the_episode() -> None:
-    """At the step in which it is below 7.5 cm, with D4RL's penalty of 5, and no sooner."""
+    """At the first step in which it is below 7.5 cm, with D4RL's penalty of 5."""
     env, rng, dropped = make_env("robotics/pen"), np.random.default_rng(0), 0
     for seed in range(8):
         env.reset(seed=seed)
@@ -302,7 +302,7 @@ def test_a_dropped_pen_ends_the_episode() -> None:
 
 @pytest.mark.parametrize("env_id", [name for name in HANDS if name != "robotics/pen"])
 def test_other_tasks_end_at_the_time_limit_alone(env_id: str) -> None:
-    """After 200 steps, whatever has happened; `info` has D4RL's word for success."""
+    """After 200 steps, whatever has happened; `info` contains D4RL's key for success."""
     env = make_env(env_id)
     env.reset(seed=0)
     steps = [env.step(np.ones(env.action_space.shape, np.float32)) for _ in range(200)]
@@ -311,12 +311,12 @@ def test_other_tasks_end_at_the_time_limit_alone(env_id: str) -> None:
 
 
 def test_stock_mazes_fail_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The replay would notice if the ant were Gymnasium's."""
+    """So the replay would notice if the ant were Gymnasium's."""
     monkeypatch.setattr(mazes.physics, "restore_physics", lambda *_, **__: None)
     with pytest.raises(AssertionError):
         test_mazes_step_as_recorded("antmaze-umaze")
 
 
 def test_they_are_registered_with_gymnasium() -> None:
-    """So that `gymnasium.make` makes them too."""
+    """`gymnasium.make` makes them too."""
     assert gymnasium.make("robotics/maze2d-umaze").observation_space.shape == (4,)

@@ -1,4 +1,4 @@
-"""D4RL's reference scores and the environments that belong to its datasets."""
+"""D4RL's reference scores and the environments of its datasets."""
 
 import json
 import math
@@ -29,13 +29,13 @@ def test_reference_of_a_dataset_with_an_environment() -> None:
 
 
 def test_reference_of_a_dataset_without_an_environment() -> None:
-    """The facts are there all the same: reading the dataset needs the time limit."""
+    """The facts are still there, because reading the dataset needs the time limit."""
     assert reference("antmaze-umaze-v2") == Reference(0.0, 1.0, 700, None)
 
 
 @pytest.mark.parametrize("agent", ["halfcheetah", "hopper", "walker2d", "ant"])
 def test_all_locomotion_datasets_share_their_agents_environment(agent: str) -> None:
-    """Whatever the policy and the version; antmaze is not Ant's."""
+    """Whatever the policy and the version; antmaze is not scored in Ant's."""
     datasets = [name for name in FACTS if name.startswith(f"{agent}-")]
     assert len(datasets) >= 17
     assert {env_of(name) for name in datasets} == {f"d4rl/{agent}-v2"}
@@ -57,7 +57,7 @@ def test_all_locomotion_datasets_share_their_agents_environment(agent: str) -> N
     ],
 )
 def test_other_families_are_scored_in_gymnasium_robotics(dataset_id: str, env_id: str) -> None:
-    """The maze and the reward that the dataset's name tells."""
+    """The dataset's name gives the maze and the reward."""
     assert env_of(dataset_id) == env_id
     assert reference(dataset_id).env_id is None
 
@@ -78,7 +78,7 @@ def test_every_dataset_with_an_environment_has_its_time_limit() -> None:
 
 @pytest.mark.parametrize("dataset_id", ["kitchen-mixed-v0", "maze2d-open-v0", "pen-human-longhorizon-v1"])
 def test_missing_environments_are_named_with_the_way_out(dataset_id: str) -> None:
-    """One line that says so and names the options."""
+    """One line says so and names the options."""
     with pytest.raises(InputError, match=f"{dataset_id}.*--eval_env.*--eval_backend d4rl") as caught:
         env_of(dataset_id)
     assert "\n" not in str(caught.value)
@@ -90,7 +90,7 @@ def test_missing_environments_are_named_with_the_way_out(dataset_id: str) -> Non
     [("hopper-medium-v3", "hopper-medium-v2"), ("halfchetah-expert-v2", "halfcheetah-expert-v2")],
 )
 def test_unknown_datasets_are_answered_with_the_nearest(look_up: object, dataset_id: str, near: str) -> None:
-    """One line that names what could have been meant."""
+    """One line names the datasets that the user may have meant."""
     with pytest.raises(InputError, match=near) as caught:
         look_up(dataset_id)
     assert "\n" not in str(caught.value)
@@ -98,7 +98,7 @@ def test_unknown_datasets_are_answered_with_the_nearest(look_up: object, dataset
 
 @pytest.mark.parametrize("env_id", D4RL_ENVS)
 def test_reference_returns_score_0_and_100(env_id: str) -> None:
-    """And returns halfway between them 50, in any shape, in float64."""
+    """And returns half way between them score 50, in any shape, in float64."""
     low, high = RANGES[env_id]
     found = scale(env_id)(np.array([[low, high], [(low + high) / 2, 2 * high - low]], np.float64))
     np.testing.assert_allclose(found, [[0, 100], [50, 200]], atol=1e-12)
@@ -115,7 +115,7 @@ def test_returns_measured_elsewhere_have_no_score(env_id: str) -> None:
 
 @pytest.mark.parametrize("env_id", robotics.ENVS)
 def test_returns_in_gymnasium_robotics_are_never_called_d4rl_scores(env_id: str) -> None:
-    """They are on D4RL's scale under another name."""
+    """They are on D4RL's scale, but under another name."""
     found = scale(env_id)
     assert (found.metric, found.words) == (
         "normalized_return_not_d4rl",
@@ -126,7 +126,7 @@ def test_returns_in_gymnasium_robotics_are_never_called_d4rl_scores(env_id: str)
 
 
 def test_scales_of_maze2d_are_those_of_its_version_and_reward() -> None:
-    """Its reference scores are all different; those of an antmaze or a hand are not."""
+    """Its reference scores are all different, while those of an antmaze or a hand are equal."""
     for env_id in robotics.ENVS:
         ranges = {reference(name)[:2] for name in FACTS if robotics.ENV_OF.get(name) == env_id}
         assert len(ranges) == 1
@@ -134,7 +134,7 @@ def test_scales_of_maze2d_are_those_of_its_version_and_reward() -> None:
 
 
 def test_what_returns_are_reported_as() -> None:
-    """A D4RL score only where D4RL's environment is stepped."""
+    """A D4RL score only if D4RL's environment is stepped."""
     assert scale("d4rl/hopper-v2")[:2] == ("d4rl_normalized_score", "D4RL score")
     assert scale("d4rl/hopper-v2")(3234.3) == pytest.approx(100)
     np.testing.assert_array_equal(scale("Hopper-v4")([1.0, 2.0]), [1.0, 2.0])

@@ -1,4 +1,4 @@
-"""Flat robots as images: what a picture shows of a state, and that a dataset's pictures are the environment's."""
+"""Flat robots as images: the picture of a state, and a dataset's pictures equal the environment's."""
 
 from pathlib import Path
 
@@ -17,13 +17,13 @@ from shared.errors import InputError
 from shared.names import dataset_path
 
 ROBOTS = ("halfcheetah-v2", "hopper-v2", "walker2d-v2")
-# Metres of a pixel, and how far the lowest one lies below the ground
+# Metres per pixel, and how far the lowest one is below the ground
 PIXEL, BELOW = 2.0 / silhouettes.SIDE, 0.25
 
 
 @pytest.mark.parametrize("robot", ROBOTS)
 def test_pictures_of_a_datasets_states_are_the_environments(robot: str) -> None:
-    """At the start and on the way; all else is as in the environment of states."""
+    """At the start and later; everything else is as in the environment of states."""
     shows, of_states = make_env(f"silhouettes/{robot}"), make_env(f"d4rl/{robot}")
     draw, rng = silhouettes.camera(f"d4rl/{robot}"), np.random.default_rng(0)
     seen, state = shows.reset(seed=3)[0], of_states.reset(seed=3)[0]
@@ -35,7 +35,7 @@ def test_pictures_of_a_datasets_states_are_the_environments(robot: str) -> None:
         assert ours[:3] == theirs[:3]
         pictures.append(seen)
         states.append(state)
-    # As a dataset holds states, in single precision
+    # In single precision, as in a dataset
     assert_array_equal(pictures, draw(np.array(states, np.float64)))
     assert np.abs(np.array(pictures, int) - draw(np.array(states, np.float32))).max() <= 1
     assert len(np.unique([picture.tobytes() for picture in pictures])) == len(pictures)
@@ -44,7 +44,7 @@ def test_pictures_of_a_datasets_states_are_the_environments(robot: str) -> None:
 
 @pytest.mark.parametrize("robot", ROBOTS)
 def test_limbs_stand_where_the_simulator_has_them(robot: str) -> None:
-    """A limb in front is as bright as it should be; the sky is black, the ground grey. The camera goes along."""
+    """A limb in front has the right brightness; the sky is black, the ground grey. The camera follows."""
     env = make_env(f"d4rl/{robot}")
     env.reset(seed=1)
     for _ in range(8):
@@ -77,7 +77,7 @@ def test_an_evaluator_sees_stacks_and_reports_d4rls_score() -> None:
 
     states = Evaluator("d4rl/hopper-v2", n_episodes=2, seed=0)
     assert_array_equal(evaluator(policy).outcomes, states(lambda _: np.zeros((2, 3), np.float32)).outcomes)
-    # Nothing was seen before the first picture.
+    # The frames before the first picture are empty.
     assert not sights[0][:, :2].any()
     assert_array_equal(sights[1][:, 1], sights[0][:, 2])
     evaluator.close()
@@ -90,7 +90,7 @@ def test_other_states_cannot_be_drawn() -> None:
 
 
 def test_the_page_shows_what_is_drawn() -> None:
-    """Eight states of each robot, a row of pictures each, twice as large."""
+    """Eight states of each robot, one row of pictures per robot, at twice the size."""
     strips = []
     for robot in ("hopper", "walker2d", "halfcheetah"):
         states = read_hdf5(dataset_path(f"mini/{robot}-medium-expert"))["observations"][100:196:12]

@@ -1,4 +1,4 @@
-"""Environments of finite actions: how they are evaluated and stepped; which other spaces are refused."""
+"""Environments of finite actions: how they are evaluated and stepped, and which other spaces are refused."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def against_the_pole(observations: np.ndarray) -> np.ndarray:
 
 
 def to_the_left(observations: np.ndarray) -> np.ndarray:
-    """Always."""
+    """Always pushes to the left."""
     return np.zeros(len(observations), np.int64)
 
 
@@ -34,7 +34,7 @@ def evaluate(policy: object, n_episodes: int = 10) -> np.ndarray:
 
 
 def test_returns_are_those_of_the_environment_itself() -> None:
-    """Stepped by hand, with the same start states; reported as they are, since nobody gave reference scores."""
+    """Stepped by hand from the same start states; reported as plain returns, as there are no reference scores."""
     seeds, env, expected = np.random.SeedSequence(0).generate_state(10), gymnasium.make("CartPole-v1"), []
     for seed in seeds:
         observation, over, earned = env.reset(seed=int(seed))[0], False, 0.0
@@ -50,7 +50,7 @@ def test_returns_are_those_of_the_environment_itself() -> None:
 
 
 def test_a_share_of_the_steps_is_random() -> None:
-    """None of them at 0, all of them at 1, whatever the policy; the draws of an episode are its own."""
+    """None of them at 0, all of them at 1, whatever the policy; each episode has its own draws."""
     policy = epsilon_greedy(against_the_pole, 0.0, 2, seed=1)
     np.testing.assert_array_equal(evaluate(policy), evaluate(against_the_pole))
     first, second = (evaluate(epsilon_greedy(each, 1.0, 2, seed=1)) for each in (against_the_pole, to_the_left))
@@ -60,7 +60,7 @@ def test_a_share_of_the_steps_is_random() -> None:
 
 
 def test_the_share_is_that_of_epsilon() -> None:
-    """Of many steps, and each action as often."""
+    """Over many steps, with each action equally often."""
     policy = epsilon_greedy(lambda observations: np.full(len(observations), 7), 0.3, 3, seed=0)
     steps = np.stack([policy(np.zeros((10, 4)), np.zeros(10), np.full(10, step)) for step in range(3000)])
     shares = [(steps == action).mean() for action in (7, 0, 1, 2)]
@@ -75,14 +75,14 @@ def test_what_is_no_action_is_refused(actions: np.ndarray) -> None:
 
 
 class Stub(gymnasium.Env):
-    """Ends after three steps, and keeps what it was given."""
+    """Ends after three steps, and records its actions."""
 
     observation_space: Space = Box(-1.0, 1.0, (2,))
     action_space: Space = Discrete(3, start=1)
     given: list[object]
 
     def reset(self, **_: object) -> tuple:
-        """The start."""
+        """Returns the start."""
         self.given = []
         return np.zeros(2, np.float32), {}
 
@@ -94,14 +94,14 @@ class Stub(gymnasium.Env):
 
 @pytest.fixture
 def stub() -> Iterator[str]:
-    """The environment's name."""
+    """Registers the environment and yields its name."""
     gymnasium.register("Stub-v0", entry_point=Stub)
     yield "Stub-v0"
     del gymnasium.registry["Stub-v0"]
 
 
 def test_actions_may_be_counted_from_another_number(stub: str) -> None:
-    """Policies and experience count from 0, the environment as it says."""
+    """Policies and experience count from 0, and the environment from its own start."""
     evaluator = Evaluator(stub, 2, seed=0)
     np.testing.assert_array_equal(evaluator(lambda observations: np.array([0, 2])).returns, [3.0, 9.0])
     assert (evaluator.action_dim, evaluator.max_action) == (3, 1.0)
@@ -109,7 +109,7 @@ def test_actions_may_be_counted_from_another_number(stub: str) -> None:
 
 
 def test_steps_are_kept_as_whole_numbers(stub: str, tmp_path: object) -> None:
-    """In memory and in files; the policy sees a row of each column."""
+    """In memory and in files; the policy gets a row of each column."""
     experience = Experience(stub, 6)
     experience.begin(0)
     seen = []

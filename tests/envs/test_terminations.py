@@ -1,4 +1,4 @@
-"""Where episodes end by a state alone: each family's bounds, in NumPy, PyTorch and JAX alike."""
+"""Ends of episodes that depend on a state alone: each family's bounds, in NumPy, PyTorch and JAX."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import torch
 
 from shared.envs.families import termination
 
-# The family's function, a state in which an episode goes on, and for some components what ends it and what does not
+# The family's function, a state in which an episode continues, and for some components values that end it or do not
 CASES = {
     "halfcheetah-medium-v2": ([0.0] * 5, {0: ([100.0, -100.0, math.nan, math.inf], [99.0, -99.0])}),
     "hopper-medium-v2": (
@@ -19,7 +19,7 @@ CASES = {
         {
             0: ([0.7, -1.0, math.nan, math.inf], [0.71, 150.0]),
             1: ([0.2, -0.2, math.nan], [0.19, -0.19]),
-            # No lower bound
+            # There is no lower bound.
             3: ([100.0, math.nan, -math.inf], [99.0, -500.0]),
         },
     ),
@@ -32,7 +32,7 @@ CASES = {
     "pen-cloned-v1": ([0.1] * 30, {26: ([0.07, math.nan], [0.075, 1.0]), 3: ([math.nan], [1e6])}),
     "door-cloned-v1": ([0.0] * 5, {0: ([], [1e9, math.nan])}),
     "InvertedPendulum-v5": ([0.0] * 4, {1: ([0.21, -0.21, math.nan], [0.19, -0.2]), 0: ([math.inf], [9.0])}),
-    # Sines and cosines of a straight double pole; bent by 90 degrees its tip is at 0.6
+    # Sines and cosines of a straight double pole; if it is bent by 90 degrees, its tip is at 0.6
     "InvertedDoublePendulum-v5": ([0.0, 0.0, 0.0, 1.0, 1.0, 0.0], {4: ([0.0, math.nan], [0.7]), 3: ([0.8], [0.9])}),
     "MountainCarContinuous-v0": ([0.5, -0.1], {1: ([0.0, 0.1, math.nan], [-0.2]), 0: ([math.nan], [0.44])}),
 }

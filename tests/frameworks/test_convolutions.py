@@ -1,4 +1,4 @@
-"""JAX's convolutions: by XLA's operation or as a matrix product, they are one function; and where each is used."""
+"""JAX's convolutions: XLA's operation and a matrix product give equal results; and where each is used."""
 
 from types import ModuleType
 from typing import Any
@@ -47,7 +47,7 @@ MISTAKES = {
 
 
 def of_both_forms(encoders: ModuleType, kernel: int, stride: int, padding: int) -> list[Any]:
-    """A convolution of random images, with the gradients of both of its inputs, as XLA's operation and as a product."""
+    """A convolution of random images, with the gradients of both inputs, as XLA's operation and as a product."""
     rng = np.random.default_rng(0)
     given = rng.normal(size=(2, 3, 17, 14)), rng.normal(size=(kernel, kernel, 3, 4))
     found = []
@@ -64,7 +64,7 @@ def of_both_forms(encoders: ModuleType, kernel: int, stride: int, padding: int) 
 
 @pytest.mark.parametrize(("kernel", "stride", "padding"), KERNELS)
 def test_a_product_is_a_convolution(kernel: int, stride: int, padding: int) -> None:
-    """Where a stride divides the image and where it does not, with black pixels around it or without."""
+    """Whether or not a stride divides the image, with and without black pixels around it."""
     with both_in("float64"):
         for theirs, ours in zip(*of_both_forms(jax_encoders, kernel, stride, padding), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
@@ -72,7 +72,7 @@ def test_a_product_is_a_convolution(kernel: int, stride: int, padding: int) -> N
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_in_either_form_are_found(mistake: str) -> None:
-    """With strides and with pixels around the image; strides divide the second kernel's sides, and not the first's."""
+    """With strides and with pixels around the image; strides divide the second kernel's sides, but not the first's."""
     encoders = changed(*MISTAKES[mistake])
     with both_in("float64"):
         both = [of_both_forms(encoders, kernel, stride, padding) for kernel, stride, padding in ((3, 2, 1), (4, 2, 1))]
@@ -80,7 +80,7 @@ def test_mistakes_in_either_form_are_found(mistake: str) -> None:
 
 
 def test_a_loop_on_the_cpu_convolves_by_products() -> None:
-    """Since XLA's own operation is slow in there: neither forwards nor backwards is any left."""
+    """XLA's own operation is slow there, so the compiled forward and backward passes contain none."""
     network = in_jax(reference("nature"), "nature", jax_encoders.convolutions("nature"))
 
     def step(ours: Network, _: None) -> tuple[Network, None]:

@@ -1,4 +1,4 @@
-"""Models of d3rlpy's, written by hand in its layout. The genuine library's are in `parity_tests/reference/genuine`."""
+"""d3rlpy's models, written by hand in its layout. The genuine library's are in `parity_tests/reference/genuine`."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,12 +25,12 @@ CONFIG = bcq.TrainConfig(device="cpu", **SMALL)
 
 
 def trainer_of(config: Any = CONFIG, twin: Any = bcq) -> Any:
-    """A fresh one."""
+    """A fresh trainer."""
     return twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
 
 
 def optimizer(*networks: Mapping[str, Tensor]) -> dict[str, Any]:
-    """An optimiser of d3rlpy's over these networks; a moment is as many hundredths as its parameter's number."""
+    """A d3rlpy optimiser over these networks; moments are hundredths that count up with the parameter's number."""
     tensors = [tensor for network in networks for tensor in network.values()]
     state = {
         number: {
@@ -45,7 +45,7 @@ def optimizer(*networks: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def model_of(trainer: bcq.BCQ) -> dict[str, Any]:
-    """BCQ's networks as d3rlpy writes them."""
+    """BCQ's networks as d3rlpy saves them."""
 
     def renamed(network: nn.Module, *heads: str) -> dict[str, Tensor]:
         names = ["_encoder._layers.0", *heads]
@@ -75,7 +75,7 @@ def model_of(trainer: bcq.BCQ) -> dict[str, Any]:
 
 
 def test_networks_and_moments_find_their_places(tmp_path: Path) -> None:
-    """Those of one optimiser for several networks too; rates are the run's own."""
+    """Including those of one optimiser for several networks; learning rates are the run's own."""
     saved, trainer = trainer_of(), trainer_of()
     torch.save(model_of(saved), tmp_path / "model.pt")
     bcq.load(trainer, str(tmp_path / "model.pt"))
@@ -102,7 +102,7 @@ def test_an_optimizer_that_has_made_no_step_stays_fresh(tmp_path: Path) -> None:
 
 
 def test_it_is_converted_to_jax(tmp_path: Path) -> None:
-    """With the settings of a file: the model has none."""
+    """With the settings of a file, because the model has none."""
     saved = trainer_of()
     torch.save(model_of(saved), tmp_path / "model.pt")
     (tmp_path / "config.yaml").write_text(dump(CONFIG))
@@ -172,7 +172,7 @@ SPOILT: dict[Callable[[dict[str, Any]], None], str] = {
 def test_what_does_not_fit_is_refused_in_one_line(
     spoil: Callable[[dict[str, Any]], None], message: str, tmp_path: Path
 ) -> None:
-    """And nothing of it is loaded."""
+    """No part of it is loaded."""
     trainer, model = trainer_of(), model_of(trainer_of())
     before = [parameter.clone() for parameter in trainer.critic.parameters()]
     spoil(model)
@@ -191,7 +191,7 @@ def test_algorithms_with_other_networks_say_so(twin: Any, tmp_path: Path) -> Non
 
 
 def test_a_deviation_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
-    """Of IQL's policy, whose number is turned into another one."""
+    """It is a single number of IQL's policy, from which another number is computed."""
     trainer = trainer_of(iql.TrainConfig(device="cpu"), iql)
     parts = {
         "policy": trainer.actor,
@@ -214,7 +214,7 @@ def test_another_algorithms_model_is_refused(twin: Any, tmp_path: Path) -> None:
 
 
 def test_a_single_number_has_two_axes_there() -> None:
-    """A multiplier finds its place, its moments too."""
+    """A multiplier is loaded along with its moments."""
     number = {"_parameter": torch.full((1, 1), 3.0)}
     content = {"q_funcs": {}, "log_alpha": number, "alpha_optim": optimizer(number)}
     ours = Scalar(0.5)

@@ -1,4 +1,4 @@
-"""Devices that are named but not there: one line, and never a tensor that cannot be read."""
+"""Devices that are named but absent get one line, and never a tensor that cannot be read."""
 
 import os
 import re
@@ -18,14 +18,14 @@ WITHOUT_UPDATES = ["--max_timesteps", "1", "--n_episodes", "1"]
 
 
 def all_device_types() -> list[str]:
-    """Every one that this PyTorch knows, by the words of its own refusal."""
+    """Every device type of this PyTorch, from the text of its own error."""
     with pytest.raises(RuntimeError, match="Expected one of") as caught:
         torch.device("none")
     return re.search(r"Expected one of (.+) device type", str(caught.value))[1].split(", ")
 
 
 def computes(device: str) -> bool:
-    """Whether a backend says that it is there; one that cannot say so is not."""
+    """Whether a backend says that it is available; one that cannot say so is not."""
     module = getattr(torch, device, None)
     return device == "cpu" or (hasattr(module, "is_available") and module.is_available())
 
@@ -52,7 +52,7 @@ def test_jax_refuses_what_it_does_not_know(name: str) -> None:
 
 
 def test_jax_counts_its_devices() -> None:
-    """A number that is not there is not taken for the first."""
+    """A missing number is not replaced by the first device."""
     devices = jax.devices("cpu")
     assert jax_side.resolve_device(f"cpu:{len(devices) - 1}") == devices[-1]
     with pytest.raises(InputError, match=rf"device cpu:{len(devices)} is not here: JAX finds {len(devices)} "):

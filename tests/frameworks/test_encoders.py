@@ -1,4 +1,4 @@
-"""Encoders of images: equal in both frameworks, forwards and backwards, and mistakes that the comparison finds."""
+"""Encoders of images: equal forward and backward passes in both frameworks, and mistakes that the comparison finds."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -25,27 +25,27 @@ from shared.frameworks.jax_checkpoints import params_from_torch, params_to_torch
 from shared.frameworks.jax_layers import Network
 from shared.runs.encoders import ENCODERS, NO_ENCODER, Impala, ResNet, features
 
-# Neither square nor of sizes that strides divide; of those that are pooled one side is even at first, one odd
+# Not square, and not divisible by the strides; where images are pooled, one side is even at first and one odd
 SHAPES = {"nature": (3, 55, 45), "minatar": (3, 8, 6), "small impala": (3, 14, 11), "small resnet": (3, 27, 22)}
 ROWS = 5
 
 
 @pytest.fixture(autouse=True)
 def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Residual networks of few layers, as those of full size are slow to compile; groups hold several channels."""
+    """Residual networks with few layers, as full-size ones compile slowly; groups contain several channels."""
     monkeypatch.setitem(ENCODERS, "small impala", Impala(channels=(8, 12), blocks=2))
     monkeypatch.setitem(ENCODERS, "small resnet", ResNet(width=16, units=(1, 2), groups=8))
 
 
 def images(encoder: str) -> np.ndarray:
-    """Random bytes, black and white among them."""
+    """Random bytes, including a black and a white image."""
     found = np.random.default_rng(0).integers(0, 256, (ROWS, *SHAPES[encoder]), dtype=np.uint8)
     found[0], found[1] = 0, 255
     return found
 
 
 def reference(encoder: str) -> torch.nn.Sequential:
-    """PyTorch's layers with weights near fresh ones."""
+    """PyTorch's layers with weights close to fresh ones."""
     torch.manual_seed(0)
     layers, width = torch_encoders.convolutions(encoder, SHAPES[encoder])
     network = torch.nn.Sequential(*layers)
@@ -57,20 +57,20 @@ def reference(encoder: str) -> torch.nn.Sequential:
 
 
 def in_jax(network: torch.nn.Sequential, encoder: str, layers: Sequence[Callable]) -> Network:
-    """JAX's layers at the same weights."""
+    """JAX's layers with the same weights."""
     module = nn.Sequential(layers)
     like = jax.eval_shape(lambda key: Network.create(module, key, images(encoder)).params, jax.random.key(0))
     return Network(params_from_torch(arrays(network.named_parameters()), like), module)
 
 
 def arrays(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, np.ndarray]:
-    """Tensors by name as NumPy's."""
+    """Tensors by name, as NumPy arrays."""
     return {name: tensor.detach().numpy() for name, tensor in tensors}
 
 
 @pytest.mark.parametrize("encoder", SHAPES)
 def test_encoders_agree(encoder: str) -> None:
-    """Outputs and gradients, at a distance that rounding explains."""
+    """Outputs and gradients, up to rounding."""
     with both_in("float64"):
         network, shown = reference(encoder), images(encoder)
         expected = network(torch.as_tensor(shown))
@@ -96,7 +96,7 @@ NORMED = "GroupNorm(self.groups)", "nn.relu"
 
 
 def lines(*layers: str) -> str:
-    """These layers as they stand in a unit."""
+    """These layers, formatted as in a unit."""
     return (",\n" + 16 * " ").join(layers)
 
 
@@ -175,14 +175,14 @@ def changed(old: str, new: str) -> Any:
     source = Path(jax_encoders.__file__).read_text()
     assert source.count(old) == 1
     found = ModuleType("changed")
-    sys.modules["changed"] = found  # where flax looks for types
+    sys.modules["changed"] = found  # where flax looks up types
     exec(compile(source.replace(old, new), "changed", "exec"), vars(found))
     return found
 
 
 @pytest.mark.parametrize(("encoder", "mistake"), [(name, each) for name, found in MISTAKES.items() for each in found])
 def test_mistakes_are_found(encoder: str, mistake: str) -> None:
-    """In an encoder where every one of them matters, at weights of which none is as it was drawn."""
+    """In an encoder in which each of them matters, at weights that all differ from their initial values."""
     old, new = MISTAKES[encoder][mistake]
     encoders = changed(old, new)
     with both_in("float64"):
@@ -199,13 +199,13 @@ def test_mistakes_are_found(encoder: str, mistake: str) -> None:
 LAYERS = {
     # PyTorch's own initialisation, whose biases are not 0
     "nature": (lambda: torch.nn.Conv2d(16, 48, 3), lambda: jax_encoders.Conv(48, 3), (144**-0.5, (144 * 3) ** -0.5)),
-    # Glorot's uniform one
+    # Glorot's uniform initialisation
     "impala": (
         lambda: torch_encoders.Same(16, 48),
         lambda: jax_encoders.same(48),
         ((6 / (144 + 432)) ** 0.5, (2 / (144 + 432)) ** 0.5),
     ),
-    # LeCun's normal one, which is cut at two deviations and widened to variance 1 / fan-in
+    # LeCun's normal initialisation, truncated at two deviations and widened to variance 1 / fan-in
     "resnet": (
         lambda: torch_encoders.Standardised(16, 48, 3),
         lambda: jax_encoders.Standardised(48, 3),
@@ -216,7 +216,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("encoder", LAYERS)
 def test_fresh_weights(encoder: str) -> None:
-    """Greatest one and deviation of an encoder's kernels; biases."""
+    """Maximum and deviation of an encoder's kernels, and its biases."""
     theirs, ours, (greatest, deviation) = LAYERS[encoder]
     torch.manual_seed(0)
     params = ours().init(jax.random.key(0), np.zeros((1, 16, 5, 5), np.float32))["params"]
@@ -230,14 +230,14 @@ def test_fresh_weights(encoder: str) -> None:
 
 
 def test_fresh_norms() -> None:
-    """They change nothing behind the division by the deviation."""
+    """They leave the result of the division by the deviation unchanged."""
     params = jax_encoders.GroupNorm(4).init(jax.random.key(0), np.zeros((1, 16, 5, 5), np.float32))["params"]
     assert params["scale"].tolist() == [1.0] * 16
     assert params["bias"].tolist() == [0.0] * 16
 
 
 def flaxs_own(encoder: str, weights: dict[str, np.ndarray], shown: np.ndarray) -> np.ndarray:
-    """What jaxrl_m computes, of flax's own layers, which want channels last; features in the order of ours."""
+    """jaxrl_m's network, made of flax's own layers, which expect channels last; features in the order of ours."""
     convolution, group_norm = {"use_bias": False}, {"num_groups": 8, "epsilon": 1e-5}
 
     def apply(layer: nn.Module, name: str, x: Any, kernel: np.ndarray | None = None) -> Any:
@@ -279,7 +279,7 @@ def flaxs_own(encoder: str, weights: dict[str, np.ndarray], shown: np.ndarray) -
 
 @pytest.mark.parametrize("encoder", ["small impala", "small resnet"])
 def test_residual_networks_are_jaxrl_ms(encoder: str) -> None:
-    """A second derivation, of flax's own layers with channels last."""
+    """A second derivation, from flax's own layers with channels last."""
     with both_in("float64"):
         network, shown = reference(encoder), images(encoder)
         derived = flaxs_own(encoder, arrays(network.named_parameters()), shown)
@@ -295,7 +295,7 @@ def test_residual_networks_are_jaxrl_ms(encoder: str) -> None:
     ],
 )
 def test_sizes_are_jaxrl_ms(encoder: str, shape: tuple[int, int, int], width: int, weights: int) -> None:
-    """Features and weights of the networks that it offers under these names, counted there."""
+    """The numbers of features and weights of its networks with these names, counted there."""
     with torch.device("meta"):  # shapes alone
         layers, found = torch_encoders.convolutions(encoder, shape)
     parameters = list(torch.nn.Sequential(*layers).parameters())
@@ -311,7 +311,7 @@ OFFSETS = np.array([[0, 4], [2, 2], [4, 1], [3, 3], [1, 0]])
 
 
 def derived_crops() -> np.ndarray:
-    """Images that NumPy pads by two pixels of their edges and cuts at `OFFSETS`."""
+    """Images that NumPy pads with two pixels of their edges and crops at `OFFSETS`."""
     shown = images("minatar")
     height, width = shown.shape[2:]
     padded = np.pad(shown, ((0, 0), (0, 0), (2, 2), (2, 2)), mode="edge")
@@ -320,7 +320,7 @@ def derived_crops() -> np.ndarray:
 
 
 def test_crops_are_equal() -> None:
-    """To the bit, and bytes stay bytes."""
+    """They are bitwise equal, and bytes stay bytes."""
     shown, expected = images("minatar"), derived_crops()
     theirs = torch_encoders.crop(torch.as_tensor(shown), torch.as_tensor(OFFSETS), 2).numpy()
     ours = jax_encoders.crop(jnp.asarray(shown), jnp.asarray(OFFSETS), 2)
@@ -346,7 +346,7 @@ CROP_MISTAKES = {
 
 @pytest.mark.parametrize("mistake", CROP_MISTAKES)
 def test_mistakes_in_crops_are_found(mistake: str) -> None:
-    """By the same comparison."""
+    """The comparison above fails with each of them."""
     old, new = CROP_MISTAKES[mistake]
     found = changed(old, new).crop(jnp.asarray(images("minatar")), jnp.asarray(OFFSETS), 2)
     assert not np.array_equal(found, derived_crops())
@@ -379,5 +379,5 @@ def test_what_an_encoder_cannot_read(encoder: str, shape: int | tuple[int, int, 
     ],
 )
 def test_features_are_counted(encoder: str, shape: int | tuple[int, int, int], expected: int) -> None:
-    """Those of Nature's and MinAtar's own images, of the smallest ones, and of vectors."""
+    """Those of Nature's and MinAtar's own images, of the smallest images, and of vectors."""
     assert features(encoder, shape) == torch_encoders.convolutions(encoder, shape)[1] == expected

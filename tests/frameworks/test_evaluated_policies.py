@@ -1,4 +1,4 @@
-"""What an off-policy evaluation learns from: a dataset, and what a saved policy does in each of its states."""
+"""The data of an off-policy evaluation: a dataset, and a saved policy's action in each of its states."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ from shared.frameworks.saved_run import SavedRun
 from shared.runs.configs import dump
 
 STATE_DIM, ACTION_DIM = 11, 3
-# What no dataset's own statistics are
+# Statistics that no dataset has
 STATISTICS = {
     "state_mean": np.full(STATE_DIM, 0.1, np.float32),
     "state_std": np.full(STATE_DIM, 2.0, np.float32),
@@ -35,7 +35,7 @@ STATISTICS = {
 
 
 def run_folder(folder: Path, twin: Any = td3_bc, **settings: Any) -> Path:
-    """What a run leaves, without the training."""
+    """A run's files, without the training."""
     config = twin.TrainConfig(device="cpu", **settings)
     torch.manual_seed(config.seed)
     folder.mkdir(parents=True)
@@ -45,7 +45,7 @@ def run_folder(folder: Path, twin: Any = td3_bc, **settings: Any) -> Path:
 
 
 def finished(folder: Path, evaluation: dict[str, Any], at: int) -> Path:
-    """The folder of a run that ended at some second with this evaluation."""
+    """The folder of a run that ended with this evaluation at the given second."""
     folder.mkdir(parents=True)
     (folder / "result.json").write_text(json.dumps({"evaluation": evaluation}))
     os.utime(folder / "result.json", (at, at))
@@ -53,12 +53,12 @@ def finished(folder: Path, evaluation: dict[str, Any], at: int) -> Path:
 
 
 def config(policy: Path | str = POLICY, **settings: Any) -> fqe.TrainConfig:
-    """Of a run that judges a policy."""
+    """The settings of a run that judges a policy."""
     return fqe.TrainConfig(policy=str(policy), **settings)
 
 
 def test_the_policy_acts_in_its_own_units(tmp_path: Path) -> None:
-    """Its states are scaled by its own statistics, and so are the data's actions; rewards stay as they are."""
+    """Its states are scaled by its own statistics, and so are the data's actions; rewards are unchanged."""
     folder = run_folder(tmp_path / "run", action_scaler="min_max")
     task = load_evaluation_task(config(folder))
     raw = extract_transitions(sources.read("mini/hopper-mostly-expert").raw)
@@ -81,7 +81,7 @@ def test_the_policy_acts_in_its_own_units(tmp_path: Path) -> None:
 
 
 def test_a_policy_that_samples_draws_once_for_each_row(tmp_path: Path) -> None:
-    """From the seed of its evaluations: in the states first, then in the next ones."""
+    """With the seed of its evaluations: first in the states, then in the next ones."""
     source = SavedRun.open(run_folder(tmp_path / "run", bcq, seed=5) / "checkpoint.pt")
     states = np.repeat(np.linspace(-1, 1, STATE_DIM, dtype=np.float32)[None], 4, axis=0)
     first, second = source.actions(states, states)
@@ -94,7 +94,7 @@ def test_a_policy_that_samples_draws_once_for_each_row(tmp_path: Path) -> None:
 
 
 def test_values_do_not_depend_on_how_many_rows_are_valued_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor do the policy's actions."""
+    """Neither do the policy's actions."""
     monkeypatch.setattr("shared.runs.valuation._ROWS", 1000)
     monkeypatch.setattr("shared.frameworks.saved_run._ROWS", 1000)
     few = load_evaluation_task(config())
@@ -155,7 +155,7 @@ def test_what_cannot_be_judged_is_refused(fault: str, tmp_path: Path) -> None:
 
 
 def test_without_a_name_the_latest_run_in_the_same_environment_is_judged(tmp_path: Path) -> None:
-    """Not one elsewhere, not one that judged another's policy, not a damaged one, not one that goes on."""
+    """Not a run elsewhere, one that judged another run's policy, a damaged one, or an unfinished one."""
     given = config("", runs_path=str(tmp_path))
     with pytest.raises(InputError, match=r"no finished run below .* acts in d4rl/hopper-v2: train one, or set policy"):
         with_policy(given)
@@ -176,7 +176,7 @@ def test_a_dataset_without_an_environment_needs_a_named_policy(write_hdf5: Calla
 
 
 def test_the_policy_is_a_part_of_what_is_learnt_from(tmp_path: Path) -> None:
-    """So a run does not go on with another one that has taken its place."""
+    """So a run does not continue with another policy that has replaced it."""
     first, second = (run_folder(tmp_path / str(seed), td3_bc, seed=seed) for seed in (1, 2))
     one, other = load_evaluation_task(config(first)).fingerprint, load_evaluation_task(config(second)).fingerprint
     assert one["sha256"] == other["sha256"]

@@ -1,4 +1,4 @@
-"""What is measured of the data's actions on held-out rows: values and likelihoods, equal in both frameworks."""
+"""Measures of the data's actions on held-out rows: values and likelihoods, equal in both frameworks."""
 
 import math
 from types import SimpleNamespace
@@ -14,23 +14,23 @@ from shared.frameworks.held_out import Outputs, measured, normal_log_prob, sprea
 from shared.runs.settings import OfflineConfig
 
 CPU = torch.device("cpu")
-# Who learns from rows of a dataset alone
+# Algorithms that learn only from a dataset's rows
 OFFLINE = [name for name, pair in PAIRS.items() if issubclass(pair.torch.TrainConfig, OfflineConfig) and name != "dt"]
 QUICK = ("cql", "awac", "discrete/iql")
 DENSITIES = ("bear", "cql", "edac", "lb_sac", "model_based/combo", "model_based/mopo", "sac_n")
-# The others' policies are deterministic, greedy, or drawn from what has no density.
+# The policies of the others are deterministic, greedy, or samples of distributions without a density.
 LIKELY = {*DENSITIES, "awac", "awr", "crr", "discrete/bc", "discrete/iql", "discrete/sac", "iql", "uwac", "xql"}
-# These imitate, or learn V alone; UWAC's critics take more than states and actions.
+# These clone behaviour, or learn only V; UWAC's critics need more inputs than states and actions.
 NOT_JUDGING = {"any_percent_bc", "awr", "discrete/bc", "uwac"}
 
 
 def fresh(name: str) -> Scene:
-    """Both twins with the same fresh weights, on made-up rows with actions up to 1."""
+    """Both twins with the same fresh weights, on made-up rows with actions within 1."""
     return Scene.create(PAIRS[name], PAIRS[name].jax, "default", "made-up", warm=False)
 
 
 def by_torch(scene: Scene) -> dict[str, float]:
-    """What the PyTorch twin says of the actions."""
+    """The PyTorch twin's measures of the actions."""
     return torch_held_out.Measures(scene.dataset, CPU).of_actions(scene.pair.torch, scene.trainer)
 
 
@@ -38,7 +38,7 @@ def by_torch(scene: Scene) -> dict[str, float]:
     "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.thorough) for name in OFFLINE]
 )
 def test_both_frameworks_measure_the_same(name: str) -> None:
-    """Of each algorithm what its networks can say, and the same number."""
+    """Everything that an algorithm's networks can measure, with equal values."""
     scene = fresh(name)
     ours, theirs = by_torch(scene), jax_held_out.Measures(scene.dataset).of_actions(scene.jax_twin, scene.state())
     assert ours == pytest.approx(theirs, rel=1e-4)
@@ -47,7 +47,7 @@ def test_both_frameworks_measure_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", DENSITIES)
 def test_it_is_the_density_that_the_algorithm_uses(name: str) -> None:
-    """Of its own samples, whose densities it returns."""
+    """For samples whose densities the algorithm itself returns."""
     scene, rows, noise = fresh(name), torch.randn(50, 11), torch.randn(50, 3)
     with torch.no_grad():
         drawn = scene.pair.torch.sample(scene.trainer.actor, rows, noise[:, None] if name == "bear" else noise)
@@ -58,7 +58,7 @@ def test_it_is_the_density_that_the_algorithm_uses(name: str) -> None:
     assert likely["log_likelihood"] == pytest.approx(float(log_prob.mean()), abs=2e-3)
 
 
-# ---- values that are known -----------------------------------------------------------------------------------------
+# ---- known values --------------------------------------------------------------------------------------------------
 
 
 def test_a_constant_critic_has_its_constant_for_a_mean_value() -> None:
@@ -72,14 +72,14 @@ def test_a_constant_critic_has_its_constant_for_a_mean_value() -> None:
 
 
 def test_equal_chances_of_three_actions() -> None:
-    """Whatever is chosen, its log-likelihood is minus the logarithm of 3."""
+    """Whichever is chosen, its log-likelihood is minus the logarithm of 3."""
     found = Outputs([], None, np.full((4, 3), 7.0))
     assert measured(SimpleNamespace(), found, np.array([0, 1, 2, 2])) == {"log_likelihood": pytest.approx(-math.log(3))}
 
 
 @pytest.mark.parametrize("squashed", [False, True])
 def test_the_density_of_an_action(squashed: bool) -> None:
-    """At the mean 0 both are the normal density; each integrates to 1."""
+    """At the mean 0 both equal the normal density; each integrates to 1."""
     at_zero = normal_log_prob(np.zeros((1, 1)), np.zeros((1, 1)), np.ones((1, 1)), squashed)
     assert at_zero == pytest.approx(-0.5 * math.log(2.0 * math.pi))
     bound = 0.99999 if squashed else 9.0
@@ -89,7 +89,7 @@ def test_the_density_of_an_action(squashed: bool) -> None:
 
 
 def test_rows_are_spread_evenly() -> None:
-    """All of few, and of many the first, the last and equally many between, in parts of one size."""
+    """All rows if they are few; otherwise the first, the last and evenly spaced rows between, in parts of one size."""
     assert [part.tolist() for part in spread(4)] == [[0, 1, 2, 3]]
     parts = list(spread(50_000))
     assert {len(part) for part in parts} == {1_000}

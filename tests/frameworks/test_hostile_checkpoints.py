@@ -1,6 +1,7 @@
-"""Checkpoints of the right format and with wrong content: refused in one line, before anything is touched.
+"""Checkpoints of the right format with wrong content are refused in one line, before anything is changed.
 
-Each entry of a whole checkpoint, at any depth, is removed or replaced. What is accepted must train on.
+Each entry of a whole checkpoint, at any depth, is removed or replaced. It must be possible to train on from any file
+that is accepted.
 """
 
 import copy
@@ -51,7 +52,7 @@ def places(content: Any, where: tuple = ()) -> Iterator[tuple]:
 
 
 def replacements(value: Any) -> list[Any]:
-    """What may stand in an entry's place."""
+    """Possible replacements of an entry."""
     found = [REMOVED, None, True, -1, 7, 0.5, math.nan, math.inf, "text", b"bytes", [], {}, [1, 2], {"a": 1}]
     if isinstance(value, torch.Tensor):
         found += [value.to(torch.complex64), value.to(torch.int64), value * math.nan, value[None], value.flatten()[:-1]]
@@ -77,14 +78,14 @@ def replaced(content: Any, where: tuple, value: Any) -> Any:
 
 
 def entry(content: Any, where: tuple) -> Any:
-    """What the keys lead to."""
+    """The entry at the end of these keys."""
     for key in where:
         content = content[key]
     return content
 
 
 def corpus(content: Any) -> Iterator[tuple[tuple, Any, Any]]:
-    """A sample of all replacements, the same each time: where, by what, and the content that results."""
+    """A sample of all replacements, the same each time: the place, the replacement, and the resulting content."""
     rng, found = random.Random(0), list(places(content))
     for _ in range(CASES):
         where = rng.choice(found)
@@ -93,7 +94,7 @@ def corpus(content: Any) -> Iterator[tuple[tuple, Any, Any]]:
 
 
 def refused(load: Callable[[], None], what: str) -> bool:
-    """Whether loading ends in one line; it fails the test if it ends in anything else than this or success."""
+    """Whether loading ends in one line; any other end except success fails the test."""
     try:
         load()
     except InputError as error:
@@ -134,7 +135,7 @@ def test_torch_loads_what_it_can_train_on_and_refuses_the_rest(name: str, tmp_pa
 
 @pytest.mark.parametrize("name", ["td3_bc", "edac"])
 def test_jax_loads_what_it_can_train_on_and_refuses_the_rest(name: str, tmp_path: Path) -> None:
-    """What it loads is of the shapes and kinds for which the updates are compiled."""
+    """Everything that it loads has the shapes and types for which the updates are compiled."""
     pair, path = PAIRS[name], tmp_path / "checkpoint.msgpack"
     state = blank_state(pair.jax, pair.jax.TrainConfig(**settings(pair)), STATE_DIM, ACTION_DIM)
     jax_checkpoints.save_checkpoint(path, name, state, 2, **FACTS)
@@ -171,7 +172,7 @@ def test_bytes_for_a_name_are_unknown(tmp_path: Path) -> None:
 
 Change = Callable[[dict[str, Any]], None]
 
-# What may stand in the place of what a run writes, and the word that the message must have
+# Possible replacements of an entry that a run writes, and the word that the message must contain
 BROKEN: dict[str, tuple[Change, str]] = {
     "no progress": (lambda content: content.update(progress={}), "progress.metrics_size"),
     "text for the count": (lambda content: content.update(total_it="many"), "total_it"),
@@ -183,7 +184,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Without a seal, as a stranger's file."""
+    """Writes a file without a seal, as if from a stranger."""
     if path.suffix == ".pt":
         tensors = jax.tree.map(lambda leaf: torch.as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf, content)
         torch.save(tensors, path)
@@ -194,7 +195,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_a_run_goes_on_from_no_broken_checkpoint(side: str, tmp_path: Path) -> None:
-    """Named, loaded as a model, or played: each ends in one line that names the entry."""
+    """Resumed by name, loaded as a model, or played: each ends in one line that names the entry."""
     with evaluation_fails(1), pytest.raises(ZeroDivisionError):
         train(side, "td3_bc", tmp_path)
     run = only_run(tmp_path)

@@ -1,4 +1,4 @@
-"""Which library multiplies, seen in the compiled program."""
+"""The library that multiplies, as seen in the compiled program."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -23,13 +23,13 @@ def square(matrix: jax.Array, times: int) -> jax.Array:
 
 
 def compiled(program: Any) -> str:
-    """XLA's text of it."""
+    """XLA's text of the program."""
     return program.lower(ONES, times=2).compile().as_text()
 
 
 @pytest.fixture
 def no_option(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A jaxlib that has no such option."""
+    """A jaxlib without this option."""
     monkeypatch.setattr(jax_products, "NONE_FOR_YNNPACK", {"xla_cpu_no_such_option": ""})
     eigen_alone.cache_clear()
     yield
@@ -37,7 +37,7 @@ def no_option(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_no_product_goes_to_ynnpack() -> None:
-    """This jaxlib would hand it two."""
+    """By itself, this jaxlib would use it for both."""
     plain, ours = jax.jit(square, static_argnames="times"), EigenProgram(square, static_argnames="times")
     assert "ynn_fusion" in compiled(plain)
     assert "ynn_fusion" not in compiled(ours)
@@ -61,7 +61,7 @@ def test_a_jaxlib_without_the_option_compiles() -> None:
 
 
 def test_its_state_is_given_up() -> None:
-    """Donation and static names are as with `jax.jit`."""
+    """Donation and static names work as with `jax.jit`."""
     ours = EigenProgram(square, static_argnames="times", donate_argnames="matrix")
     given = jnp.ones((256, 256))
     ours(given, times=1).block_until_ready()

@@ -1,4 +1,4 @@
-"""A learnt model for an algorithm: found, trained or refused; and the ring that its roll-outs fill."""
+"""A learned model for an algorithm: found, trained or refused; and the ring that its rollouts fill."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tests.runs.stopped_runs import config, train
 pytestmark = pytest.mark.usefixtures("in_haste")
 
 SIDES = ["torch", "jax"]
-# Of a model that is trained in a moment
+# Settings of a model that is trained in a moment
 QUICK: dict[str, Any] = {"hidden_dims": (8,), "dynamics_weight_decay": (1e-4, 1e-4), "n_ensemble": 2} | {
     "n_elites": 1,
     "batch_size": 8192,
@@ -33,7 +33,7 @@ QUICK: dict[str, Any] = {"hidden_dims": (8,), "dynamics_weight_decay": (1e-4, 1e
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_model_is_trained_once(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below the same folder, by the same seed; a second run takes it as it is, and has the same bits in its model."""
+    """In the same folder and with the same seed; a second run reuses it, so its model is bitwise equal."""
 
     def quick(kind: Any, algorithm: str, settings: dict[str, Any], where: str) -> Any:
         return from_settings(kind, algorithm, {**settings, **QUICK}, where)
@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_refused(message: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_conservative_term_needs_rows_of_either_kind(side: str, tmp_path: Path) -> None:
-    """Without a row its mean would be no number; nothing is begun, no model either."""
+    """The mean over no rows would be undefined; nothing is started, not even a model."""
     with pytest.raises(InputError, match=r"real_ratio 0\.1 leaves a batch no row of the dataset: set it to more"):
         train(side, "model_based/combo", tmp_path, real_ratio=0.1)
     with pytest.raises(InputError, match=r"real_ratio 1 leaves a batch no row of the model: set it to less, or rho_s"):
@@ -87,7 +87,7 @@ def test_a_conservative_term_needs_rows_of_either_kind(side: str, tmp_path: Path
 
 @pytest.mark.parametrize("side", SIDES)
 def test_roll_outs_that_explode_end_the_run(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one line, and with no score."""
+    """With one line, and without a score."""
     monkeypatch.setattr(learnt_model, "LARGEST", 0.5)
     with pytest.raises(RunError, match=r"the model's roll-outs reach \d.* before update 4: set rollout_length to less"):
         train(side, "model_based/mopo", tmp_path)
@@ -114,13 +114,13 @@ CAPACITY = 12
 
 
 def rows(number: int, first: int) -> Batch:
-    """Rows that can be told apart."""
+    """Distinguishable rows."""
     count = np.arange(first, first + number, dtype=np.float32)
     return Batch(np.stack([count, -count], 1), count[:, None], count, np.stack([count, count], 1), count)
 
 
 def test_both_rings_hold_the_same_rows_in_the_same_order() -> None:
-    """Blocks of which some rows do not count, more than once round; and again after a checkpoint."""
+    """Blocks in which some rows do not count, going round the ring more than once; and again after a checkpoint."""
     rng, kind = np.random.default_rng(0), rows(3, 0)
     theirs = torch_ring.Ring(Batch(*map(torch.as_tensor, kind)), CAPACITY, keeps_dataset=False)
     ours, held, place = jax_ring.Ring.create(to_device(kind), CAPACITY, keeps_dataset=False), [0.0] * CAPACITY, 0
@@ -174,7 +174,7 @@ def test_a_spoilt_ring_is_refused(fault: str) -> None:
 
 
 def test_a_run_says_what_its_roll_outs_gave(tmp_path: Path) -> None:
-    """In both frameworks by the same names."""
+    """Under the same names in both frameworks."""
     names = []
     for side in SIDES:
         run = load_twin(side, "model_based/mopo").train(config(side, "model_based/mopo", tmp_path, max_timesteps=4))

@@ -1,4 +1,4 @@
-"""The search for the nearest rows, of both frameworks, against all distances in double precision."""
+"""Both frameworks' search for the nearest rows, compared with all distances in double precision."""
 
 from collections.abc import Callable
 
@@ -15,12 +15,12 @@ Search = Callable[[np.ndarray, np.ndarray, str], np.ndarray]
 
 
 def by_torch(rows: np.ndarray, keys: np.ndarray, how: str) -> np.ndarray:
-    """In PyTorch."""
+    """Searches in PyTorch."""
     return torch_neighbours.search_among(torch.as_tensor(rows), how).nearest(torch.as_tensor(keys)).numpy()
 
 
 def by_jax(rows: np.ndarray, keys: np.ndarray, how: str) -> np.ndarray:
-    """In JAX, as a part of a compiled program."""
+    """Searches in JAX, as part of a compiled program."""
     search = jax_neighbours.search_among(jnp.asarray(rows), how)
     return np.asarray(jax.jit(lambda search, keys: search.nearest(keys))(search, jnp.asarray(keys)))
 
@@ -34,7 +34,7 @@ def made_up(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("how", ["tree", "brute"])
 @pytest.mark.parametrize("search", [by_torch, by_jax])
-# Fewer than a block of brute force, a block to the row, and two with one of a few rows
+# Less than a block of brute force, exactly one block, and two blocks and a few rows
 @pytest.mark.parametrize("rows", [7, 16384, 32768 + 5])
 def test_the_nearest_row_is_found(search: Search, how: str, rows: int) -> None:
     """Whichever block it is in."""
@@ -51,7 +51,7 @@ def test_the_nearest_row_is_found(search: Search, how: str, rows: int) -> None:
 @pytest.mark.parametrize("how", ["tree", "brute"])
 @pytest.mark.parametrize("search", [by_torch, by_jax])
 def test_a_row_is_nearest_to_itself(search: Search, how: str) -> None:
-    """The last one, too, which stands beside the rows that fill a block up."""
+    """Including the last one, which is next to the padding of its block."""
     table, _ = made_up(20_001)
     chosen = np.array([0, 16383, 16384, 20_000])
     np.testing.assert_array_equal(search(table, table[chosen], how), chosen)
@@ -59,7 +59,7 @@ def test_a_row_is_nearest_to_itself(search: Search, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["tree", "brute"])
 def test_several_seeds_search_in_one_program(how: str) -> None:
-    """Their keys are stacked, the rows are the same."""
+    """Their keys are stacked, and the rows are the same."""
     table, keys = made_up(300)
     stacked = jnp.asarray(keys.reshape(5, 10, 4))
     search = jax_neighbours.search_among(jnp.asarray(table), how)
@@ -68,7 +68,7 @@ def test_several_seeds_search_in_one_program(how: str) -> None:
 
 
 def test_the_device_chooses() -> None:
-    """The tree is the host's, so rows on another device are compared there, unless the user says otherwise."""
+    """The tree is on the host, so rows on another device are compared there, unless the user chooses otherwise."""
     table, _ = made_up(300)
     assert isinstance(jax_neighbours.search_among(jnp.asarray(table), "auto"), jax_neighbours.Tree)
     assert isinstance(torch_neighbours.search_among(torch.as_tensor(table), "auto"), torch_neighbours.Tree)

@@ -1,4 +1,4 @@
-"""Trees of priorities: rows are drawn in proportion, alike in both frameworks, and a place without a row never is."""
+"""Trees of priorities: both frameworks draw rows in proportion, and never a place without a row."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,23 +17,23 @@ from shared.frameworks import jax_priorities, jax_ring, sum_tree, torch_prioriti
 from shared.frameworks.jax_data import to_device
 from shared.frameworks.torch_data import to_device as to_torch
 
-# Powers of two that single precision holds, and numbers between them; with zeros
+# Powers of two that single precision can represent, and numbers between them, including zeros
 PRIORITIES = st.one_of(st.just(0.0), st.floats(2.0**-66, 2.0**66, width=32))
-# Of few sizes, which JAX compiles once each
+# A few sizes, because JAX compiles once for each
 SIZES = st.sampled_from([1, 5, 37])
 PLACES = SIZES.flatmap(lambda size: st.lists(PRIORITIES, min_size=size, max_size=size)).filter(any)
 NUMBERS = st.lists(st.floats(0.0, 1.0, width=32, exclude_max=True), min_size=8, max_size=8)
 
 
 def torch_tree(priorities: np.ndarray) -> torch.Tensor:
-    """A tree with these at its first places."""
+    """A tree with these priorities at its first places."""
     tree = torch_priorities.Priorities(len(priorities))()
     torch_priorities.write(tree, torch.arange(len(priorities)), torch.as_tensor(priorities, dtype=tree.dtype))
     return tree
 
 
 def jax_tree(priorities: np.ndarray) -> jax.Array:
-    """Likewise."""
+    """The same tree in JAX."""
     tree = jax_priorities.no_priorities(len(priorities))
     return jax_priorities.write(tree, jnp.arange(len(priorities)), jnp.asarray(priorities, tree.dtype))
 
@@ -48,7 +48,7 @@ SIDES: dict[str, tuple[Callable[[np.ndarray], Any], Callable[[Any, Any], Any], A
 @settings(max_examples=60, deadline=None)
 @given(priorities=PLACES, uniform=NUMBERS)
 def test_a_place_without_priority_is_never_found(side: str, priorities: list[float], uniform: list[float]) -> None:
-    """In single precision, whatever the rounding of sums and differences; nor is one behind the last."""
+    """In single precision, however sums and differences are rounded; nor is a place after the last one."""
     make, find, array = SIDES[side]
     tree = make(np.asarray(priorities, np.float32))
     ends = np.asarray([*uniform, 0.0, np.nextafter(np.float32(1.0), np.float32(0.0))], np.float32)
@@ -61,7 +61,7 @@ def test_a_place_without_priority_is_never_found(side: str, priorities: list[flo
 @settings(max_examples=60, deadline=None)
 @given(priorities=PLACES, uniform=NUMBERS)
 def test_both_frameworks_find_the_same(priorities: list[float], uniform: list[float]) -> None:
-    """And add up the same sums, to the bit."""
+    """Their sums are bitwise equal."""
     values, numbers = np.asarray(priorities, np.float32), np.asarray(uniform, np.float32)
     ours, theirs = jax_tree(values), torch_tree(values)
     np.testing.assert_array_equal(ours, theirs)
@@ -71,7 +71,7 @@ def test_both_frameworks_find_the_same(priorities: list[float], uniform: list[fl
 
 @pytest.mark.parametrize("side", SIDES)
 def test_rows_are_found_in_proportion(side: str) -> None:
-    """Of evenly spaced numbers each place gets its share, in the order of the places."""
+    """Given evenly spaced numbers, each place gets its share, in the order of the places."""
     make, find, array = SIDES[side]
     with both_in("float64"):
         found = np.asarray(find(make(np.array([1.0, 0.0, 2.0, 5.0, 2.0])), array((np.arange(1000) + 0.5) / 1000)))
@@ -81,7 +81,7 @@ def test_rows_are_found_in_proportion(side: str) -> None:
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 5, 8])
 def test_the_first_places_are_filled(capacity: int) -> None:
-    """Every sum is that of its children, those of earlier priorities are gone, and later writes change sums above."""
+    """Every sum is that of its children, earlier priorities are gone, and later writes change the sums above."""
     filled = torch_priorities.Priorities(capacity)()
     filled[:] = 7.0
     torch_priorities.fill(filled, capacity - 1, 3.0)
@@ -100,7 +100,7 @@ def test_the_first_places_are_filled(capacity: int) -> None:
 
 
 def test_a_batch_of_either_buffer() -> None:
-    """Rows at numbers below the dataset's size are of it, others count on from it; in any order, with any shape."""
+    """Numbers below the dataset's size are its rows, and further ones continue in the ring; in any order and shape."""
 
     def rows(first: float, number: int) -> Batch:
         column = np.arange(first, first + number, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Implicit quantiles: both frameworks' layer against the paper's formula, number by number."""
+"""Implicit quantiles: both frameworks' layer compared with the paper's formula, number by number."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ STATE_DIM, WIDTH, ACTION_DIM, COSINES, ROWS, GREEDY = 3, 5, 2, 4, 6, 7
 
 
 def by_hand(weights: dict[str, np.ndarray], states: np.ndarray, fractions: np.ndarray) -> np.ndarray:
-    """Quantiles (B, A, K): each fraction's cosines pi t, 2 pi t, ... weigh the features of its row."""
+    """Quantiles (B, A, K): each fraction's cosines pi t, 2 pi t, ... weight the features of its row."""
     found = np.zeros((len(states), ACTION_DIM, fractions.shape[1]))
     for row, state in enumerate(states):
         features = state @ weights["hidden"] + weights["hidden_bias"]
@@ -30,7 +30,7 @@ def by_hand(weights: dict[str, np.ndarray], states: np.ndarray, fractions: np.nd
 
 
 def in_torch(weights: dict[str, np.ndarray], *inputs: np.ndarray) -> np.ndarray:
-    """The layer with these weights."""
+    """The PyTorch layer's quantiles with these weights."""
     layer = TorchQuantiles(nn.Linear(STATE_DIM, WIDTH), WIDTH, ACTION_DIM, COSINES, GREEDY)
     for name in ("hidden", "embedding", "head"):
         part: Any = getattr(layer, name)
@@ -40,7 +40,7 @@ def in_torch(weights: dict[str, np.ndarray], *inputs: np.ndarray) -> np.ndarray:
 
 
 def in_jax(weights: dict[str, np.ndarray], *inputs: np.ndarray) -> np.ndarray:
-    """Likewise."""
+    """The JAX layer's quantiles with these weights."""
     params = {
         name: {"kernel": jnp.asarray(weights[name]), "bias": jnp.asarray(weights[f"{name}_bias"])}
         for name in ("hidden", "embedding", "head")
@@ -50,7 +50,7 @@ def in_jax(weights: dict[str, np.ndarray], *inputs: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("layer", [in_torch, in_jax])
 def test_quantiles_are_those_of_the_formula(layer: Any) -> None:
-    """At fractions of each row's own, the ends among them, and at even ones where none are given."""
+    """At each row's own fractions, including both ends, and at even ones if none are given."""
     rng = np.random.default_rng(0)
     sizes = {"hidden": (STATE_DIM, WIDTH), "embedding": (COSINES, WIDTH), "head": (WIDTH, ACTION_DIM)}
     weights = {name: rng.normal(size=size) for name, size in sizes.items()}

@@ -1,4 +1,4 @@
-"""What a checkpoint alone tells of a run."""
+"""A run reconstructed from its checkpoint alone."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from shared.runs.configs import dump
 
 
 def test_networks_are_made_for_what_the_file_says(tmp_path: Path) -> None:
-    """No environment is asked for its sizes, and it need not be here."""
+    """The environment need not be installed, because its sizes are not read from it."""
     config, path = td3_bc.TrainConfig(device="cpu"), tmp_path / "checkpoint.pt"
     (tmp_path / "config.yaml").write_text(dump(config))
     trainer = td3_bc.create_trainer(config, 5, 2, 3.0)

@@ -1,4 +1,4 @@
-"""Published mistakes, rebuilt: their symptoms are as their page says, and each check finds its mistake at once."""
+"""Published mistakes, rebuilt: their symptoms match their page, and each check finds its mistake quickly."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ PAGE = (pages.ROOT / "docs" / "port" / "case_studies.md").read_text()
 
 @pytest.mark.parametrize("name", CASES)
 def test_check_finds_the_mistake_within_a_second(name: str) -> None:
-    """It fails the mistaken code and passes the right one; other jobs on the machine do not count."""
+    """It fails the wrong code and passes the right one; time that other jobs take does not count."""
     case = CASES[name]
     with both_in("float64"):
         start = time.process_time()
@@ -35,13 +35,13 @@ def test_check_finds_the_mistake_within_a_second(name: str) -> None:
     ],
 )
 def test_the_warm_up_must_rise_and_then_stay(rate: Callable, message: str) -> None:
-    """The published mistake does neither; a schedule that fails in one way alone is found too."""
+    """The published mistake does neither; a schedule that fails in only one way is found too."""
     with both_in("float64"), pytest.raises(AssertionError, match=message):
         CASES["warm_up"].check(lambda *_: optax.adamw(rate))
 
 
 def test_every_case_stands_on_the_page() -> None:
-    """Once, under its own title; `make derived` puts there what is measured."""
+    """Once, under its own title; `make derived` fills in the measurements."""
     for name, case in CASES.items():
         assert PAGE.count(f"\n## {pages.title(case)}\n") == 1
         assert PAGE.count(f"<!-- lesson: case {name} -->") == 1

@@ -1,4 +1,4 @@
-"""The page that introduces JAX prints what stands below its code; notebooks and figures are those of the pages."""
+"""The page that introduces JAX shows the output of its code; notebooks and figures match the pages."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ PAGE = "# A\n\n```python\nx = 2\n```\n\ntext\n\n```python\nprint(x)\n```\n\n```t
 
 
 def ran(path: Path) -> NotebookNode:
-    """A notebook after Jupyter's own kernel has run it."""
+    """A notebook after it was run with Jupyter's own kernel."""
     notebook = nbformat.read(path, as_version=4)
     return NotebookClient(notebook, resources={"metadata": {"path": str(path.parent)}}).execute()
 
@@ -29,7 +29,7 @@ def test_a_page_runs_in_jupyter(page: str) -> None:
 
 @pytest.mark.thorough
 def test_the_ten_steps_run_in_jupyter() -> None:
-    """Each one climbs the ladder, the last one to its end."""
+    """Each climbs the ladder, and the last one to its end."""
     _, *boards = outputs(ran(cells.DOCS / "ten_steps.ipynb"))
     assert [board.split(":")[0] for board in boards] == [f"Step {number}" for number in NUMBERS]
     assert all(row.endswith(("green", "green (new)")) for row in boards[-1].splitlines()[1:])
@@ -37,12 +37,12 @@ def test_the_ten_steps_run_in_jupyter() -> None:
 
 
 def outputs(notebook: NotebookNode) -> list[str]:
-    """What each cell of code printed."""
+    """The printed text of each code cell."""
     return [joined(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def joined(outputs: list) -> str:
-    """What a cell printed; the kernel may send it in several pieces."""
+    """A cell's printed text, which the kernel may send in several pieces."""
     return "".join(output.text for output in outputs if output.get("name") == "stdout")
 
 

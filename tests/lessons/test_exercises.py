@@ -1,4 +1,4 @@
-"""Every exercise is red as it lies there, for the reason intended, and green with its solution."""
+"""Every exercise fails as it is, for the intended reason, and passes with its solution."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ EXERCISES = ROOT / "exercises"
 FOLDERS = sorted(path.name for path in EXERCISES.iterdir() if path.name[0].isdigit())
 AWAC = "17_awac"
 
-# What the failing tests of each exercise say
+# The messages of each exercise's failing tests
 REASONS = {
     "01_weight_transfer": ["the hidden layer's outputs differ", "shapes differ from those of Net"],
     "02_broadcast": ["the loss differs", "rewards handed to other rows change nothing"],
@@ -40,8 +40,8 @@ REASONS = {
 }
 
 
-# One process for both: what the first session imports and compiles the second one has. Programs of tiny arrays are
-# compiled with few optimisations: in double precision their rounding is no reason for anything.
+# Both sessions share a process, so the second one reuses the first one's imports and programs. Programs with tiny
+# arrays are compiled with few optimisations, because in double precision their rounding does not matter.
 SESSIONS = """
 import sys
 import pytest
@@ -54,7 +54,7 @@ HASTE = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what pytest says of the exercises as they lie there, and with their solutions."""
+    """A folder with pytest's reports of the exercises as they are, and with their solutions."""
     folder = tmp_path_factory.mktemp("reports")
     command = [sys.executable, "-c", SESSIONS, str(folder)]
     done = subprocess.run(
@@ -65,7 +65,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outcomes(report: Path) -> dict[str, list[str | None]]:
-    """For each folder what its tests that failed said, and None for each that passed."""
+    """For each folder, the messages of its failed tests, and None for each passed one."""
     found: dict[str, list[str | None]] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         failure = case.find("failure")
@@ -96,7 +96,7 @@ def test_untouched_exercises_are_red_for_their_reason(reports: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_red_test_says_one_sentence(reports: Path) -> None:
-    """And no traceback: what is asserted, or where in the exercise an exception was raised."""
+    """Without a traceback: the assertion's message, or the line of the exercise where an exception was raised."""
     printed = (reports / "printed").read_text().splitlines()
     for header, words in (
         ("test_nothing_else_moves", "the network changed in place"),

@@ -1,4 +1,4 @@
-"""What the teaching pages measure: here, where one process measures it once for all of these tests."""
+"""The measurements of the teaching pages, measured once for all tests in this file."""
 
 import pytest
 
@@ -12,14 +12,14 @@ from parity_tests.ladder.rungs import RUNGS
 
 @pytest.mark.thorough
 def test_pages_show_what_is_measured() -> None:
-    """And the code that it is measured with."""
+    """And the code that they are measured with."""
     assert derived.named(derived.lessons) == "", "run `make derived`, and commit what it writes"
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", NUMBERS)
 def test_step_turns_its_rungs_green(number: int) -> None:
-    """Those that the page names, from red; all others stay what they were."""
+    """The rungs that the page names, which were red; all others stay as they were."""
     green = {row for row in ROWS if climb(number, row).green}
     before = {row for row in ROWS if number > 1 and climb(number - 1, row).green}
     assert green == before | set(GREEN[number])
@@ -29,7 +29,7 @@ def test_step_turns_its_rungs_green(number: int) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", TRAPS)
 def test_trap_is_one_and_its_mending_mends(name: str) -> None:
-    """The right code is at most its bound away from PyTorch, the wrong code further."""
+    """The right code differs from PyTorch by at most the trap's bound, and the wrong code by more."""
     rows = pages.measure(TRAPS[name])
     for row in rows:
         if isinstance(row, Error):
@@ -40,7 +40,7 @@ def test_trap_is_one_and_its_mending_mends(name: str) -> None:
 
 @pytest.mark.thorough
 def test_single_precision_cannot_hold_on_such_a_gpu() -> None:
-    """As the table says: TF32's rounding is larger than what these rungs allow."""
+    """As the table says, because TF32's rounding is larger than these rungs allow."""
     tf32 = pages.measure(TRAPS["matmul_precision"])[0].wrong
     tolerances = [RUNGS[rung].float32 for rung in ("forward", "loss", "gradient", "update")]
     assert all(tolerance is not None and tolerance < tf32 for tolerance in tolerances)

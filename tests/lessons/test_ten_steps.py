@@ -1,4 +1,4 @@
-"""The port in ten steps: each step makes its rungs green, none makes another red, and the last is the twin."""
+"""The port in ten steps: each step makes its rungs green and no other red, and the last step is the twin."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from lessons import carrying, pages
 from lessons.ten_steps.board import GREEN, NUMBERS, ROWS
 
 PAGE = (pages.ROOT / "docs" / "port" / "ten_steps.md").read_text()
-# Lines that a step may add or take away; the first step is a whole file.
+# The most lines that a step may add or remove; the first step is a whole file.
 FEW = 55
 
 
@@ -17,7 +17,7 @@ def test_every_rung_is_reached() -> None:
 
 @pytest.mark.parametrize("number", NUMBERS[1:])
 def test_step_changes_a_few_lines(number: int) -> None:
-    """And takes nothing back: what a step adds stands in the file until the last, or is replaced once."""
+    """And reverts nothing: an added line stays in the file until the last step, or is replaced once."""
     lines = [line for line in pages.changes(number) if line.startswith(("+", "-"))]
     assert 0 < len(lines) <= FEW
 
@@ -52,7 +52,7 @@ STEP = OLD.replace("    first = step(state, noise)\n", "").replace("(first)", "(
     ],
 )
 def test_a_change_of_the_twin_is_carried_into_a_step(before: str, after: str, expected: str) -> None:
-    """So far as the step holds the changed lines; a new line goes with the one below it."""
+    """As far as the step contains the changed lines; a new line goes with the one below it."""
     texts = (text.splitlines() for text in (STEP, OLD, OLD.replace(before, after)))
     assert carrying.with_changes(*texts) == expected.splitlines()
 

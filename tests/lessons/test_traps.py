@@ -1,4 +1,4 @@
-"""The page of traps holds each of them, and names mistakes that are planted."""
+"""The page of traps contains each of them, and names mistakes that are planted."""
 
 import re
 

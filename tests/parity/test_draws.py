@@ -1,4 +1,4 @@
-"""Draws without a bit in common with PyTorch's: right ones are not accused, wrong ones are told from each other."""
+"""Draws without a bit in common with PyTorch's: right ones pass, and wrong ones are distinguished from each other."""
 
 import textwrap
 from collections.abc import Mapping
@@ -39,12 +39,12 @@ def port_of(folder: Path, source: str, name: str = "awac") -> Port:
 
 
 def awac(folder: Path, body: str) -> Port:
-    """A port of AWAC with these lines in place of its draws of noise."""
+    """A port of AWAC with these lines instead of its draws of noise."""
     return port_of(folder, HEAD.format(body=textwrap.indent(textwrap.dedent(body), "    ").strip()))
 
 
 def judged(port: Port, variant: str = "default") -> tuple[list[Figures], tuple[Diagnosis, ...]]:
-    """The figures of its draws, and what is said of them."""
+    """The figures of its draws, and their diagnoses."""
     with both_in("float64"):
         asked = questions(port.pair.name, "draws", (variant,))
         answers = [answer(port, question) for question in asked]
@@ -52,7 +52,7 @@ def judged(port: Port, variant: str = "default") -> tuple[list[Figures], tuple[D
 
 
 def wrong(port: Port, variant: str = "default") -> dict[str, list[str]]:
-    """The faults by what they are found in."""
+    """The faults, by the draw in which they are found."""
     (figures,), _ = judged(port, variant)
     found = {group: [name for name, value in values.items() if value.any()] for group, values in figures.items()}
     return {group: names for group, names in found.items() if names}
@@ -103,12 +103,12 @@ def draw_noise(key, step, config, dataset_size):
 
 
 def test_masks_may_be_drawn_at_once(tmp_path: Path) -> None:
-    """Where our twin hands on a key."""
+    """Instead of a key for them, as in our twin."""
     assert wrong(port_of(tmp_path, MASKS, "iql"), "dropout") == {}
 
 
 def test_the_transformers_masks_may_be_drawn_at_once(tmp_path: Path) -> None:
-    """Of every layer."""
+    """The masks of every layer."""
     source = """
 from corl_jax.dt import Noise, draw_dropout, draw_noise as draw
 
@@ -173,7 +173,7 @@ WRONG: Mapping[str, tuple[str, dict[str, list[str]]]] = {
 
 @pytest.mark.parametrize(("body", "faults"), WRONG.values(), ids=WRONG)
 def test_wrong_draws_are_told_apart(tmp_path: Path, body: str, faults: dict[str, list[str]]) -> None:
-    """None of these is in AWAC's library, so none is named; the faults are put in words."""
+    """None of these is in AWAC's library, so none is named; the faults are described."""
     port = awac(tmp_path, body)
     assert wrong(port) == faults
     _, diagnoses = judged(port)
@@ -210,7 +210,7 @@ def draw_noise(key, step, config, dataset_size, action_dim):
     assert wrong(port_of(tmp_path, source, "cql")) == {"noise.next": ["ties"]}
 
 
-# ---- what cannot be used -------------------------------------------------------------------------------------------
+# ---- unusable input ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_arguments_go_by_name(tmp_path: Path) -> None:
 
 
 def test_noise_of_the_first_updates_alone_is_looked_at(tmp_path: Path) -> None:
-    """CQL's, in the updates that clone behaviour."""
+    """CQL's noise in the updates that clone behaviour."""
     source = """
 from corl_jax.cql import draw_noise as draw
 

@@ -1,4 +1,4 @@
-"""What NumPy computes of a traced function is what XLA's program computes."""
+"""NumPy's results for a traced function equal those of XLA's program."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ X = np.linspace(-2.0, 3.0, 24).reshape(2, 3, 4)
 POSITIVE, INTEGERS, FLAGS = np.abs(X) + 0.1, np.arange(-12, 12).reshape(2, 3, 4), X > 0.5
 KEY = jax.random.key(3)
 
-# By the operation that each is about; several where it has several forms
+# By the operation that each is about, or several if it has several forms
 CASES: dict[str, tuple[Callable, tuple]] = {
     **{name: (getattr(jnp, name), (X,)) for name in ("abs", "sign", "exp", "expm1", "square", "sin", "cos", "tanh")},
     **{name: (getattr(jnp, name), (POSITIVE,)) for name in ("log", "log1p", "sqrt", "floor")},
@@ -108,7 +108,7 @@ CASES: dict[str, tuple[Callable, tuple]] = {
 
 
 def assert_equal(ours: Any, theirs: Any, tolerance: float) -> None:
-    """Structure, types, shapes and values, relative to the largest."""
+    """Checks structure, types, shapes and values, relative to the largest."""
     assert jax.tree.structure(ours) == jax.tree.structure(theirs)
     for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         assert (mine.shape, mine.dtype) == (other.shape, other.dtype)
@@ -127,7 +127,7 @@ def test_an_operation_is_xlas(name: str, precision: str) -> None:
 
 
 def test_every_rule_is_tried() -> None:
-    """Each stands in the program of a case that carries its name."""
+    """Each occurs in the program of the case with its name."""
     for name in RULES:
         function, inputs = CASES[name]
         assert name in str(jax.make_jaxpr(function)(*inputs)), name
@@ -150,7 +150,7 @@ def test_a_function_is_traced_once_for_each_kind_of_arguments() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", PAIRS)
 def test_an_update_is_xlas(name: str) -> None:
-    """In double precision, under the default settings: state and metrics."""
+    """State and metrics, in double precision under the default settings."""
     with both_in("float64"):
         found = []
         for engine in (interpreted, jax.jit):

@@ -28,7 +28,7 @@ class TrainConfig:
 
 
 def changes(expression: str) -> set[str]:
-    """What stands in the place of the changed text, for all mutants of an expression."""
+    """The changed text and its replacement, for all mutants of an expression."""
     found = mutants(LOSS.replace("{expression}", expression))
     return {f"{m.old} -> {m.new}" for m in found if m.function == "Learner.loss"}
 

@@ -1,4 +1,4 @@
-"""Changes that are anchored in syntax: what they find whatever it is called, and what they refuse."""
+"""Changes that are anchored in syntax: they match whatever the names are, and refuse ambiguous text."""
 
 import pytest
 
@@ -44,7 +44,7 @@ OTHERS = {"net": "q", "target": "aim", "error": "gap"}
 def test_names_of_variables_do_not_matter(
     names: dict[str, str], pattern: str, replacement: str, old: str, new: str, line: int
 ) -> None:
-    """Nor do line breaks; lines behind the change keep their numbers."""
+    """Neither do line breaks; lines after the change keep their numbers."""
     text = TWIN.format(**names)
     found = edit(text, "Learner.loss", pattern, replacement)
     assert (found.old, found.new, found.line) == (old.format(**names), new.format(**names), line)
@@ -64,7 +64,7 @@ def test_statements_are_found_in_a_row() -> None:
 
 
 def test_one_name_is_one_expression() -> None:
-    """In `f(_x, _x)` both are the same."""
+    """In `f(_x, _x)` both stand for the same expression."""
     assert edit("f(a.b, a.b)\nf(a, b)", "", "f(_x, _x)", "f(_x)").old == "f(a.b, a.b)"
 
 

@@ -1,4 +1,4 @@
-"""What mutants are planted with: patience in the processor's time, and tests that meet a mutant in the twin's place."""
+"""How mutants are planted: patience in processor time, and tests that run against a mutant instead of the twin."""
 
 import math
 import sys

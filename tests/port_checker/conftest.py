@@ -1,4 +1,4 @@
-"""What tests of the checker share: ports to check, changed ones, and a check within the test's own process."""
+"""Shared parts of the checker's tests: ports to check, changed ports, and a check within the test's own process."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ AWAC = ROOT / "exercises" / "solutions" / "17_awac.py"
 
 
 def write_port(folder: Path, base: Path, changes: Sequence[tuple[str, str]] = ()) -> Path:
-    """Writes `port.py`: a file with some of its text replaced, each old text found exactly once."""
+    """Writes `port.py`: a file with some of its text replaced; each old text must occur exactly once."""
     source = base.read_text(encoding="utf-8")
     for old, new in changes:
         assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {base.name}"
@@ -26,7 +26,7 @@ def write_port(folder: Path, base: Path, changes: Sequence[tuple[str, str]] = ()
 
 
 def check_here(path: Path, algorithm: str, settings: str | None = None) -> tuple[int, str]:
-    """Checks in this process; gives the exit status and the lines that are told, whatever the file makes of `print`."""
+    """Checks in this process; returns the exit status and the checker's lines, however the file redefines `print`."""
     lines: list[str] = []
 
     def tell(kind: str, value: str) -> None:
@@ -40,9 +40,9 @@ def check_here(path: Path, algorithm: str, settings: str | None = None) -> tuple
 
 @pytest.fixture
 def checked(tmp_path: Path, capsys: pytest.CaptureFixture) -> Callable[..., tuple[int, str]]:
-    """Checks a file with some of its text replaced; gives the exit status, and what is told with the error below it.
+    """Checks a file with some of its text replaced; returns the exit status, and the output followed by the error.
 
-    Under the default settings, where no others are named: each further one takes as long again.
+    It uses the default settings unless others are named, because each further set takes as long again.
     """
 
     def run(

@@ -1,4 +1,4 @@
-"""`corl-twins check` as a user types it: right ports hold, mistakes are named, and the command line is read."""
+"""`corl-twins check` as a user types it: right ports pass, mistakes are named, and the command line is parsed."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ from tests.port_checker.conftest import AWAC, PLAIN, ROOT, check_here
 
 
 def test_functions_over_dicts_hold(capsys: pytest.CaptureFixture) -> None:
-    """Kernels as PyTorch's, both critics in one pass, one optimiser for both, sums in another order.
+    """Kernels laid out as in PyTorch, both critics in one pass, one optimiser for both, sums in another order.
 
     The tests below climb with it under the default settings.
     """
@@ -45,7 +45,7 @@ def test_functions_over_dicts_hold(capsys: pytest.CaptureFixture) -> None:
     assert "\ndraws       not given\n" in printed
 
 
-# A loss whose first argument has another name than a part, rows beyond the dataset's, a loss of held-out rows
+# A loss whose first argument's name is not a part's, rows beyond the dataset's, a loss of held-out rows
 OTHER_FAMILIES = ("bcq", "discrete/bcq", "finetune/balanced_replay", "model_based/dynamics", "model_based/mopo", "sac")
 
 
@@ -80,7 +80,7 @@ def test_a_count_may_be_divided(rate: str, right: bool) -> None:
             for question in questions("dt", rung, ("no dropout",)):
                 compared = compare(rung, answer(port, question), question.expected).values()
                 worst = max(value for values in compared for value in values.values())
-                # Rounding, or a hundred times what would be let pass
+                # Rounding, or a hundred times the tolerance
                 assert worst < 1e-11 if right else worst > 100 * TOLERANCES[rung]
 
 
@@ -99,7 +99,7 @@ def test_a_train_state_has_made_as_many_steps_as_its_optimiser() -> None:
     ],
 )
 def test_momentum_is_handed_over_and_read(optimiser: str, right: bool) -> None:
-    """Gradient descent has one moment, and counts no steps."""
+    """Gradient descent has one moment, and does not count steps."""
     changed = Mistake("awr", "sgd", "update", "", "optax.sgd(_lr, momentum=MOMENTUM)", optimiser)
     port = OwnTwin("awr", with_mistake(changed), PAIRS["awr"])
     with both_in("float64"):
@@ -218,7 +218,7 @@ def test_draws_that_are_given_are_checked(checked: Callable, old: str, new: str,
 
 @pytest.mark.thorough
 def test_an_unknown_mistake_is_not_given_a_name(checked: Callable) -> None:
-    """What the numbers show by themselves is said."""
+    """The checker only reports what the numbers themselves show."""
     status, printed = checked(PLAIN, ("- target).mean() * 2", "- target).mean() * 6"))
     assert status == 1
     assert "no known mistake gives these numbers" in printed

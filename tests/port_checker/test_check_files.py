@@ -117,7 +117,7 @@ def test_another_algorithm_s_port_is_known(path: Path, checked_as: str, named: s
 def test_a_file_leaves_what_the_check_stands_on(
     old: str, new: str, message: str, checked: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # They are put back after the test.
+    # They are restored after the test.
     for owner, name in ((np.random, "randint"), (builtins, "max"), (errors, "error"), (jax.numpy, "abs")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
     monkeypatch.setitem(sys.modules, "optax", sys.modules["optax"])
@@ -143,7 +143,7 @@ def from_torch(config, weights, part):
 
 
 def test_what_does_no_harm_is_let_be(checked: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And any function may ask for the settings."""
+    """And any function may have the settings as an argument."""
     monkeypatch.setattr(builtins, "print", print)
     monkeypatch.chdir(ROOT)
     outputs = "def outputs(config, state, batch):\n    assert config.discount == 0.99"

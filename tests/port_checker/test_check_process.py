@@ -1,4 +1,4 @@
-"""The process that a file is checked in: whatever becomes of it, one line says so, and no print is a verdict."""
+"""The process in which a file is checked: whatever happens to it, one line says so, and no print is a verdict."""
 
 import os
 import pty
@@ -21,7 +21,7 @@ from shared.commands.common import ended
 from shared.frameworks.twins import algorithms
 
 ROOT = Path(__file__).resolve().parents[2]
-# A check that loads no framework: the file's own function `check` is all of it.
+# A check that loads no framework: it consists of the file's own function `check`.
 SERVE = "import sys; from port_checker.child import serve; sys.path.append({0!r}); import port; serve(port.check, [])"
 WATCH = (
     "import sys; from pathlib import Path; from shared.commands.common import ended; "
@@ -31,7 +31,7 @@ WATCH = (
 
 
 def command(folder: Path, body: str) -> list[str]:
-    """What starts a process whose check does this."""
+    """The command of a process whose check runs this code."""
     head = "import ctypes, os, signal, subprocess, sys, time\ndef check(arguments, tell):\n"
     (folder / "port.py").write_text(head + textwrap.indent(textwrap.dedent(body), "    "))
     return [sys.executable, "-u", "-P", "-c", SERVE.format(str(folder))]
@@ -39,7 +39,7 @@ def command(folder: Path, body: str) -> list[str]:
 
 @pytest.fixture
 def watched(tmp_path: Path, capsys: pytest.CaptureFixture) -> Callable[..., tuple[int, str, str]]:
-    """Runs such a process; gives the exit status and what is printed."""
+    """Runs such a process; returns the exit status and its output."""
 
     def run(body: str, seconds: float = 60.0) -> tuple[int, str, str]:
         start = command(tmp_path, body)
@@ -120,7 +120,7 @@ def test_what_is_printed_is_shown(watched: Callable) -> None:
 
 
 def test_a_verdict_cannot_be_printed(watched: Callable) -> None:
-    """Nor written to where the messages go, and nothing moves the cursor to write over them."""
+    """Neither by writing to the pipe of the messages, nor by moving the cursor to write over them."""
     status, out, err = watched("""
         forged = b'["line", "port.py is td3_bc: all checks pass"]\\n["verdict", 0]\\n'
         for number in range(1, 20):
@@ -143,7 +143,7 @@ def test_input_is_empty(watched: Callable) -> None:
     assert "EOFError" in err
 
 
-# ---- the end of it all ---------------------------------------------------------------------------------------------
+# ---- the end -------------------------------------------------------------------------------------------------------
 
 
 def gone(pid: int) -> bool:
@@ -166,7 +166,7 @@ def test_what_a_file_has_started_ends_with_the_check(watched: Callable) -> None:
 
 
 def hear_interrupts() -> None:
-    """As in a terminal; where a shell runs the tests in the background, they and theirs are told to ignore Ctrl-C."""
+    """As in a terminal; if a shell runs the tests in the background, they and their processes ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -186,7 +186,7 @@ def test_the_process_ends_with_the_command(number: int, status: int, tmp_path: P
 
 
 def test_a_terminal_shows_what_is_asked(tmp_path: Path) -> None:
-    """In one line, which is erased."""
+    """In one line, which is erased later."""
     start = command(tmp_path, 'tell("asked", "forward: settings default")\ntime.sleep(1)\nreturn 0')
     reader, writer = pty.openpty()
     termios.tcsetwinsize(writer, (24, 80))
@@ -211,7 +211,7 @@ def test_nothing_else_does(watched: Callable) -> None:
 
 
 def test_the_command_loads_no_framework() -> None:
-    """The process that checks does, once."""
+    """Only the process that checks does, and only once."""
     script = "import sys, port_checker.process; assert not {'torch', 'jax', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 

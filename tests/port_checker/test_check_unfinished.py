@@ -1,4 +1,4 @@
-"""Half-done ports are checked as far as they go, and a template is where one starts."""
+"""Half-done ports are checked as far as they go, and a template is the starting point."""
 
 import ast
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tests.port_checker.conftest import PLAIN
 
 
 def test_a_half_done_file_is_checked_as_far_as_it_goes(checked: Callable) -> None:
-    """One loss is held to the reference, the other is named, and so is what the next rung needs."""
+    """One loss is compared with the reference, the other is named, and so is everything that the next rung needs."""
     body = '    actions = policy(actor, batch.observations, state["max_action"])\n'
     status, printed = checked(PLAIN, (body, "    raise NotImplementedError\n" + body))
     assert status == 1

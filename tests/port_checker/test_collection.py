@@ -1,4 +1,4 @@
-"""The collection of ports by other hands: each is what it says, before the checker is tried with it."""
+"""The collection of ports written by others: each matches its description, before the checker is tested with it."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ CASES = {case.name: case for case in (*WRONG, *RIGHT, *KNOWN)}
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_port_can_be_made(name: str, tmp_path: Path) -> None:
-    """It is Python, and its changes are of the base as it stands."""
+    """It is valid Python, and its changes apply to the current base."""
     case = CASES[name]
     path = write_port(tmp_path, PORTS / case.base, case.changes)
     compile(path.read_text(encoding="utf-8"), str(path), "exec")
@@ -25,7 +25,7 @@ def test_a_port_can_be_made(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", [*WRONG, *(case for case in KNOWN if case.rung)], ids=lambda case: case.name)
 def test_a_wrong_port_says_what_would_point_at_it(case: PortCase) -> None:
-    """Lines of the twin stand in it; what is right to say is not wrong to say."""
+    """The twin contains its lines; right words are not among the wrong ones."""
     source = Path(str(PAIRS[case.algorithm].jax.__file__)).read_text(encoding="utf-8")
     assert case.changes
     assert case.rung in TOLERANCES

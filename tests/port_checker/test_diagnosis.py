@@ -1,4 +1,4 @@
-"""What the checker says of mistakes that are in no library: each sentence points to the expression that is wrong."""
+"""The checker's diagnoses of mistakes that are in no library: each sentence points to the wrong expression."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ DECAYED = (
 )
 ACTION = """jnp.clip(policy(state["actor_target"], batch.next_observations, bound) + smoothing, -bound, bound)"""
 
-# By what is wrong: the file, its changes, the rung that fails, and what is said
+# By the mistake: the file, its changes, the rung that fails, and the diagnosis
 MISTAKES: dict[str, tuple[Path, tuple[tuple[str, str], ...], str, tuple[str, ...]]] = {
     # ---- losses
     "|mean q| for mean |q|": (
@@ -186,13 +186,13 @@ def programs_are_forgotten() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def probes_may_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here an exception within a probe is one, and not a diagnosis without a word."""
+    """Lets an exception within a probe fail the test, instead of silently giving no diagnosis."""
     monkeypatch.setattr(naming, "_probed", probe)
 
 
 @pytest.fixture
 def told(checked: Callable[..., tuple[int, str]]) -> Callable[..., str]:
-    """What is said of a wrong port: of a file with some of its text replaced."""
+    """The diagnosis of a wrong port: a file with some of its text replaced."""
 
     def run(base: Path, *changes: tuple[str, str], algorithm: str = "td3_bc", settings: str = "default") -> str:
         status, printed = checked(base, *changes, algorithm=algorithm, settings=settings)
@@ -282,7 +282,7 @@ def test_what_no_single_change_explains_is_told_by_rows_and_inputs(
     ],
 )
 def test_the_first_number_that_is_lacking_is_told(told: Callable[..., str], old: str, new: str, place: str) -> None:
-    """Where no change of one expression gives the numbers."""
+    """If no change of one expression gives the numbers."""
     found = told(PLAIN, (old, new))
     assert "your numbers hold all that" in found
     assert place in found, found

@@ -1,4 +1,4 @@
-"""The checker judges ports by other hands: wrong ones are caught and pointed to, right ones are let pass.
+"""The checker judges ports written by others: it catches wrong ones and points to the mistake, and passes right ones.
 
 The collection (`ports/collection.py`) was written before the diagnosis, by somebody who did not know how it would work.
 """
@@ -15,19 +15,19 @@ from tests.port_checker.ports.collection import KNOWN, RIGHT, WRONG, PortCase
 # It takes ten minutes.
 pytestmark = pytest.mark.examination
 
-# Of the wrong ports, the share that is pointed to
+# The share of the wrong ports whose mistake the checker must point to
 POINTED = 0.8
 
 
 @pytest.fixture(autouse=True, scope="module")
 def freed() -> Iterator[None]:
-    """What was compiled for the ports is dropped at the end."""
+    """Drops everything that was compiled for the ports at the end."""
     yield
     forget()
 
 
 def judged(case: PortCase, folder: Path) -> tuple[int, str, str]:
-    """The exit status, the rung that fails, and the diagnosis: what is indented below it."""
+    """The exit status, the failing rung, and the diagnosis: the lines indented below it."""
     path = write_port(folder, PORTS / case.base, case.changes)
     status, told = check_here(path, case.algorithm, case.settings)
     lines = told.splitlines()
@@ -41,7 +41,7 @@ def points(case: PortCase, diagnosis: str) -> bool:
 
 
 def misleads(case: PortCase, diagnosis: str) -> bool:
-    """Whether it says what would be wrong to do."""
+    """Whether a diagnosis gives advice that would be wrong to follow."""
     return any(words.lower() in diagnosis.lower() for words in case.wrong_words)
 
 
@@ -56,7 +56,7 @@ WRONG_KNOWN = [case for case in KNOWN if case.rung]
 
 @pytest.mark.parametrize("case", WRONG_KNOWN, ids=lambda case: case.name)
 def test_what_once_led_astray_is_pointed_to(case: PortCase, tmp_path: Path) -> None:
-    """These passed, or were told something wrong."""
+    """The checker once passed these, or gave a wrong diagnosis."""
     status, failed, diagnosis = judged(case, tmp_path)
     assert (status, failed) == (1, case.rung), diagnosis
     assert points(case, diagnosis), diagnosis
@@ -64,7 +64,7 @@ def test_what_once_led_astray_is_pointed_to(case: PortCase, tmp_path: Path) -> N
 
 
 def test_wrong_ports_are_caught_and_pointed_to(tmp_path: Path) -> None:
-    """All are caught, four of five at least are pointed to, and nobody is misled."""
+    """All are caught, at least four out of five are pointed to, and no diagnosis misleads."""
     passed, missed, misled = [], [], []
     for case in WRONG:
         status, failed, diagnosis = judged(case, tmp_path)

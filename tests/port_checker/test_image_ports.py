@@ -1,4 +1,4 @@
-"""Ports that read images: convolutions either way round, images flattened in either order, and mistakes in them."""
+"""Ports that read images: convolutions in either layout, images flattened in either order, and mistakes in them."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from tests.port_checker.conftest import PORTS, check_here
 PORT = PORTS / "channels_last_bc.py"
 Checked = Callable[..., tuple[int, str]]
 
-# Three kernels of 2 by 2 for two channels; behind them images of 2 by 4
+# Three kernels of 2 by 2 for two channels, followed by images of 2 by 4
 TENSORS = {
     "net.0.weight": np.arange(24.0).reshape(3, 2, 2, 2),
     "net.0.bias": np.arange(24.0, 27.0),
@@ -25,7 +25,7 @@ TENSORS = {
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("as_flax", [False, True])
 def test_kernels_of_convolutions_are_matched(as_flax: bool, channels_last: bool) -> None:
-    """(out, in, height, width), or flax's (height, width, in, out); behind them, features in either order."""
+    """(out, in, height, width), or flax's (height, width, in, out); after them, features in either order."""
     kernel = TENSORS["net.0.weight"].transpose(2, 3, 1, 0) if as_flax else TENSORS["net.0.weight"]
     fresh = {
         "Conv_0": {"kernel": kernel, "bias": np.zeros(3)},
@@ -36,7 +36,7 @@ def test_kernels_of_convolutions_are_matched(as_flax: bool, channels_last: bool)
         tree = layout.to_tree(TENSORS)
         back = layout.to_torch(tree, "weights")
     np.testing.assert_array_equal(tree["Conv_0"]["kernel"], kernel)
-    # An image of 2 by 4 with three channels, as numbers that tell where they stood
+    # An image of 2 by 4 with three channels, as numbers that identify their position
     image = np.arange(24.0).reshape(3, 2, 4)
     flat = image.transpose(1, 2, 0).ravel() if channels_last else image.ravel()
     np.testing.assert_array_equal(flat @ tree["Dense_0"]["kernel"], TENSORS["net.2.weight"] @ image.ravel())
@@ -44,7 +44,7 @@ def test_kernels_of_convolutions_are_matched(as_flax: bool, channels_last: bool)
 
 
 def test_which_parts_flatten_images() -> None:
-    """Those with a layer right behind convolutions that takes several pixels of each channel."""
+    """Those with a layer directly after convolutions that takes several pixels of each channel."""
     assert flattens(TENSORS)
     assert not flattens(TENSORS | {"net.2.weight": np.zeros((5, 3))})
     assert not flattens({name: values for name, values in TENSORS.items() if values.ndim < 4})
@@ -52,7 +52,7 @@ def test_which_parts_flatten_images() -> None:
 
 @pytest.mark.thorough
 def test_a_port_with_channels_last_holds() -> None:
-    """Of flax's own convolutions; it says nothing of the order in which it flattens."""
+    """It uses flax's own convolutions, and does not say in which order it flattens."""
     status, told = check_here(PORT, "discrete/bc", "images")
     assert (status, told.splitlines()[-1]) == (
         0,
@@ -78,7 +78,7 @@ def test_a_port_with_channels_last_holds() -> None:
     ],
 )
 def test_mistakes_are_found(checked: Checked, old: str, new: str, rung: str, said: str) -> None:
-    """In the order itself, and behind it: the expression that is wrong is told of such ports too."""
+    """In the order itself, and after it: the wrong expression is named for such ports too."""
     status, told = checked(PORT, (old, new), algorithm="discrete/bc", settings="images")
     assert status == 1, told
     assert f"{rung:<11} FAILS" in told, told

@@ -9,7 +9,7 @@ from parity_tests.ladder.draws import shares_a_key
 
 
 def split(number: int = 4) -> jax.Array:
-    """Keys of one step."""
+    """The keys of one step."""
     return jax.random.split(jax.random.fold_in(jax.random.key(2), 7), number)
 
 

@@ -1,4 +1,4 @@
-"""How a port's weights lie: found by shapes and names, or told by its `from_torch`."""
+"""The layout of a port's weights: found by shapes and names, or given by its `from_torch`."""
 
 import numpy as np
 import pytest

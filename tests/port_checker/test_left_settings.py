@@ -1,4 +1,4 @@
-"""Settings by other projects' names, and those of the ladder's that a port does not have."""
+"""Settings under other projects' names, and settings of the ladder that a port does not have."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ def test_settings_go_by_any_of_their_names() -> None:
     kind = PAIRS["cql"].jax.TrainConfig
     settings = understood(kind, "cql", SimpleNamespace(min_q_version=3), read)
     config = settings(kind(critic_lr=0.5, tau=0.25))
-    # A file may compile by its config, or keep it in a dict.
+    # A file may compile by its config, or store it in a dict.
     assert hash(config) == hash(settings(kind(critic_lr=0.5, tau=0.25)))
     assert not read & {"critic_lr", "tau", "hidden_dim"}
     assert (config.qf_lr, config.soft_target_update_rate, config.min_q_version) == (0.5, 0.25, 3)
@@ -38,7 +38,7 @@ def test_settings_go_by_any_of_their_names() -> None:
 
 
 def test_what_a_file_never_reads_is_known(tmp_path: Path) -> None:
-    """How often the policy learns it is told by an argument, `delayed`."""
+    """The argument `delayed` says how often the policy learns."""
     port = port_of(tmp_path, PLAIN, "td3_bc", ("config.discount * jnp", "0.99 * jnp"))
     with both_in("float64"):
         assert unread(port, ("other",)) == {"discount"}
@@ -76,7 +76,7 @@ def test_a_part_that_no_loss_moves_may_be_lacking(tmp_path: Path) -> None:
     [
         ((("config.discount * jnp", "0.99 * jnp"),), "discount", 0),
         ((("config.tau)", "config.soft_target_update_rate)"),), "", 0),
-        # What it does read it has to heed.
+        # It has to respect any setting that it reads.
         ((("config.discount * jnp", "min(config.discount, 0.95) * jnp"),), "", 1),
         ((("config.discount * jnp", "0.98 * jnp"),), "", 1),
     ],
@@ -95,7 +95,7 @@ SIZES = ("[state_dim", "[both")
 
 @pytest.mark.thorough
 def test_a_port_as_wide_as_cql_of_old_holds(tmp_path: Path) -> None:
-    """It is asked at its own width, from the first rung on."""
+    """It is checked at its own width, from the first rung on."""
     path = write_port(tmp_path, CQL, [(f"{inputs}, *[config.hidden_dim]", f"{inputs}, *[256]") for inputs in SIZES])
     status, told = check_here(path, "cql", "default")
     assert status == 0, told

@@ -1,4 +1,4 @@
-"""The checker names planted mistakes: every one that a port's contract reaches."""
+"""The checker names every planted mistake that a port's contract covers."""
 
 import functools
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ remembered = functools.cache(answer)
 
 @pytest.fixture(autouse=True)
 def small_answers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Our twin with a mistake in it is asked the same question for every other mistake, of one algorithm at a time."""
+    """Our twin with a mistake gets the same question for every other mistake, for one algorithm at a time."""
 
     def ask(port: Port, question: Question) -> Figures:
         return remembered(port, question) if question.rung in SMALL else answer(port, question)
@@ -47,10 +47,10 @@ def reached(name: str) -> list[Mistake]:
 
 
 def climbed_with(port: Port, variant: str = "default") -> check.Climbed:
-    """The last rung that the checker climbs with a port, under the default settings and under these."""
+    """The last rung that the checker climbs with a port, under the default settings and these."""
     with both_in("float64"):
         last = list(check.climb(port, tuple(dict.fromkeys(["default", variant]))))[-1]
-        # They are found when they are asked for.
+        # Diagnoses are computed when they are read.
         assert last.holds or last.diagnoses
         return last
 
@@ -67,7 +67,7 @@ def test_planted_mistakes_are_named(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_our_own_twin_holds(name: str) -> None:
-    """Methods of a state, under the default settings; the ladder climbs the other ones with it."""
+    """As methods of a state, under the default settings; the ladder covers the others."""
     with both_in("float64"):
         climbed = list(check.climb(Port(name, PAIRS[name].jax, PAIRS[name]), ("default",)))
     assert [rung.rung for rung in climbed if rung.holds] == list(RUNGS)

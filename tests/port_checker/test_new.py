@@ -1,4 +1,4 @@
-"""`corl-twins new`: files under another name that all checks pass, or none at all."""
+"""`corl-twins new`: files under another name that pass all checks, or no files at all."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ from shared.frameworks.twins import ROOT, page_of
 
 @pytest.mark.parametrize("source", PAIRS)
 def test_nothing_of_the_old_name_is_left(source: str, tmp_path: Path) -> None:
-    """In the six files of any pair, which are all that CONTRIBUTING.md names."""
+    """In the six files of any pair, which are all that CONTRIBUTING.md lists."""
     name = source.rpartition("/")[0] + "/my_own" if "/" in source else "my_own"
     files = {
         path.relative_to(tmp_path).as_posix(): text for path, text in new.six_files(tmp_path, source, name).items()
@@ -79,7 +79,7 @@ def test_what_cannot_be_done_is_told_in_one_line(
 @pytest.mark.thorough
 @pytest.mark.parametrize("source", ["any_percent_bc", "awr", "finetune/iql"])
 def test_a_project_passes_at_once(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a pair whose names tell everything, and of pairs whose adapters are named in a line."""
+    """For a pair whose names say everything, and for pairs whose adapters are named in a line."""
     monkeypatch.chdir(tmp_path)
     assert new.main(["my_own", "--from", source, "--into", "project"]) == 0
     asks = f'{LIKE} = "{source}"' in Path("project/my_own_jax.py").read_text()

@@ -1,4 +1,4 @@
-"""`corl-twins parity`: a pair without an adapter is described by its names, and its mistakes are found and mended."""
+"""`corl-twins parity`: the names of a pair without an adapter describe it, and its mistakes are found and fixed."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ Files = tuple[Path, Path]
 
 @pytest.fixture
 def files(tmp_path: Path) -> Callable[..., Files]:
-    """Copies of TD3+BC's files, with some of the text of either replaced; each old text must be there."""
+    """Copies of TD3+BC's files with some of their text replaced; each old text must be there."""
 
     def write(jax: Sequence[tuple[str, str]] = (), torch: Sequence[tuple[str, str]] = ()) -> Files:
         paths = []
@@ -36,7 +36,7 @@ def files(tmp_path: Path) -> Callable[..., Files]:
     return write
 
 
-# ---- what the names tell -------------------------------------------------------------------------------------------
+# ---- facts from the names ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -78,7 +78,7 @@ def test_a_line_is_asked_for(name: str, line: str) -> None:
 
 
 def test_a_line_in_the_file_is_followed(tmp_path: Path) -> None:
-    """In place of what its names tell."""
+    """It overrides what the names say."""
     line = 'update_statics = lambda config, step: {"copies": (step - 1) % config.target_update_period == 0}'
     source = path_of("jax", "crr").read_text().replace("# ---- config", f"{line}\n# ---- config")
     (tmp_path / "my_crr.py").write_text(source)
@@ -99,7 +99,7 @@ def test_settings_are_moved_within_their_bounds() -> None:
     }
 
 
-# ---- what cannot be used -------------------------------------------------------------------------------------------
+# ---- unusable input ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The examination's ports can be asked: what they are told of sizes is what the check's settings say."""
+"""The examination's ports can be questioned: the sizes that they receive match the check's settings."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.port_checker.ports.collection import RIGHT
 @pytest.mark.thorough
 @pytest.mark.parametrize(("base", "algorithm"), sorted({(case.base, case.algorithm) for case in RIGHT}))
 def test_a_port_answers_the_first_rung(base: str, algorithm: str) -> None:
-    """The examination takes ten minutes and is asked for by name; a port that no longer fits shows here."""
+    """The examination takes ten minutes and runs only on request, so a port that no longer fits shows here."""
     port = Port(base, load_module(PORTS / base), PAIRS[algorithm])
     with both_in("float64"):
         for question in questions(algorithm, "forward", ("default",)):

@@ -1,4 +1,4 @@
-"""Ports in PyTorch, written from the JAX twin: right ones hold, and mistakes are told as those of ports in JAX are."""
+"""Ports in PyTorch, written from the JAX twin: right ones pass, and mistakes are reported as for ports in JAX."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_our_own_twin_holds() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["iql", "dt", "discrete/cql", "finetune/spot"])
 def test_twins_with_more_to_them_hold(name: str) -> None:
-    """Schedules, a moment for several parts, finite actions, a VAE."""
+    """Schedules, one moment for several parts, finite actions, a VAE."""
     status, told = check_here(Path(str(PAIRS[name].torch.__file__)), name, "default")
     assert status == 0, told
 

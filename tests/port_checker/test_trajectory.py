@@ -1,4 +1,4 @@
-"""Updates on end, as the checker computes them."""
+"""Consecutive updates, as the checker computes them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from port_checker.finding.tracing import Traced, trajectory
 
 
 def test_updates_that_count_by_a_number_are_traced_once() -> None:
-    """As flax's TrainState does, whose fresh `step` is Python's 0."""
+    """As with flax's TrainState, whose fresh `step` is Python's 0."""
     traces = []
 
     def update(state: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

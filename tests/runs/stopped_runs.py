@@ -1,4 +1,4 @@
-"""What tests of runs that end early share: short runs, and what two runs of equal settings must have in common."""
+"""Shared parts of tests of runs that end early: short runs, and the comparison of two runs with equal settings."""
 
 import json
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ from parity_tests.pairs import PAIRS
 from shared.frameworks.twins import load_twin
 from shared.runs.settings import RunConfig
 
-# What depends on the machine's mood, and on the company
+# Entries that depend on the machine's speed, and on how many seeds run at once
 _TIMES = {"updates_per_second", "seconds", "seeds_at_once"}
-# What a checkpoint holds of its own run alone
+# Entries of a checkpoint that belong to its own run
 OWN = {"settings", "progress", "seal"}
-# What a pair needs besides to learn from the first steps of an environment on: DQN waits for more than a batch.
+# Further settings with which a pair learns from an environment's first steps on; DQN waits for more than a batch.
 _AT_ONCE = {"online/dqn": {"batch_size": 1}}
 
 
 def config(side: str, name: str, folder: Path, **settings: Any) -> Any:
-    """Of a short run with small networks."""
+    """Settings of a short run with small networks."""
     twin = load_twin(side, name)
     short = {"batch_size": 8, "eval_freq": 4, "n_episodes": 2, "device": "cpu", "seed": 1}
     small = PAIRS[name].variants["default"] | PAIRS[name].lasting(settings.pop("max_timesteps", 12))
@@ -41,25 +41,25 @@ def config(side: str, name: str, folder: Path, **settings: Any) -> Any:
 
 
 def train(side: str, name: str, folder: Path, **settings: Any) -> Path:
-    """Runs it to its end; returns its folder."""
+    """Trains to the end; returns the run's folder."""
     twin = load_twin(side, name)
     return twin.train(config(side, name, folder, **settings)).folder
 
 
 def only_run(folder: Path) -> Path:
-    """The folder of the one run there."""
+    """The only run's folder."""
     (run,) = folder.iterdir()
     return run
 
 
 def rows(run: Path) -> list[dict[str, Any]]:
-    """A run's metrics, times left out."""
+    """A run's metrics, without times."""
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     return [{key: value for key, value in line.items() if key not in _TIMES} for line in lines]
 
 
 def read(checkpoint: Path) -> dict[str, Any]:
-    """What a checkpoint holds, by the frameworks' own readers."""
+    """A checkpoint's content, by the framework's own reader."""
     if checkpoint.suffix == ".pt":
         content = torch.load(checkpoint, weights_only=True)
         return jax.tree.map(lambda leaf: leaf.numpy() if torch.is_tensor(leaf) else leaf, content)
@@ -67,13 +67,13 @@ def read(checkpoint: Path) -> dict[str, Any]:
 
 
 def last_checkpoint(run: Path) -> Path:
-    """The one at a finished run's end."""
+    """The final checkpoint of a finished run."""
     (found,) = run.glob("checkpoint.*")
     return found
 
 
 def assert_same_bits(ours: Path, theirs: Path) -> None:
-    """Two finished runs: every number of their last checkpoints, every metric, every evaluation, the scores."""
+    """Compares two finished runs: every number of their last checkpoints, every metric and evaluation, the scores."""
     assert_same_state(ours, theirs)
     assert rows(ours) == rows(theirs)
     first, second = (json.loads((run / "result.json").read_text()) for run in (ours, theirs))
@@ -81,7 +81,7 @@ def assert_same_bits(ours: Path, theirs: Path) -> None:
 
 
 def assert_same_state(ours: Path, theirs: Path) -> None:
-    """Of two finished runs: every number of their last checkpoints."""
+    """Compares every number of the last checkpoints of two finished runs."""
     first, second = (_shared(read(last_checkpoint(run))) for run in (ours, theirs))
     assert jax.tree.structure(first) == jax.tree.structure(second)
     pairs = zip(jax.tree_util.tree_leaves_with_path(first), jax.tree.leaves(second), strict=True)

@@ -1,4 +1,4 @@
-"""The box of a run's actions: from the environment, from settings, from data; what is said, and what is refused."""
+"""The box of a run's actions: from the environment, from settings or from data; its messages and refusals."""
 
 import dataclasses
 from pathlib import Path
@@ -22,13 +22,13 @@ RECORDED = np.float32([[0.5, -1], [4, 1], [2, 0]])
 
 @dataclasses.dataclass(frozen=True)
 class Config(TransitionsConfig):
-    """A run on a dataset."""
+    """The settings of a run on a dataset."""
 
     n_episodes: int = 1
 
 
 def test_a_task_learns_in_units_of_the_box(tmp_path: Path) -> None:
-    """The bound of its policy is 1, and its evaluator turns actions back."""
+    """The bound of its policy is 1, and its evaluator converts actions back."""
     paths = {name: write(tmp_path, name) for name in ("Unit", "Twice", "Uneven")}
     tasks = {name: load_task(Config(env=str(path)), Preparation(normalise=False)) for name, path in paths.items()}
     unit = tasks["Unit"].dataset.actions
@@ -42,7 +42,7 @@ def test_a_task_learns_in_units_of_the_box(tmp_path: Path) -> None:
 
 
 def test_the_data_bound_what_the_environment_does_not(capsys: pytest.CaptureFixture[str]) -> None:
-    """In the components that have no bounds, said in one line; a component that stands still gets some width."""
+    """In the components without bounds, as one line says; a constant component gets some width."""
     assert action_box(None, UNEVEN, 2, RECORDED) is UNEVEN
     assert not capsys.readouterr().out
     for there in (FREE, None):
@@ -92,7 +92,7 @@ def test_finite_actions_have_neither_bounds_nor_scale() -> None:
 
 
 def test_data_outside_of_the_box_are_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """Rounding is not; the rows are kept."""
+    """But not if it is only rounding; the rows are kept."""
     action_box(None, UNEVEN, 2, RECORDED * np.float32(1.00001))
     assert capsys.readouterr() == ("", "")
     action_box(None, UNEVEN, 2, RECORDED * 2)

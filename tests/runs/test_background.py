@@ -1,6 +1,6 @@
-"""Twins that evaluate beside their training: on one device, and as `tests/runs/test_overlap.py` runs this, on two.
+"""Twins that evaluate while they train: on one device, and on two if `tests/runs/test_overlap.py` runs this file.
 
-Of two simulated devices one trains and the other evaluates, as a GPU and a CPU do.
+Of two simulated devices one trains and the other evaluates, like a GPU and a CPU.
 """
 
 import contextlib
@@ -31,34 +31,34 @@ from tests.runs.stopped_runs import assert_same_bits, config, only_run, rows, tr
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("in_haste")]
 
 LAST = jax.devices("cpu")[-1]
-# With prompts, and online. On one device the runs of BC below stand for both. What differs there is the same for all:
-# where a policy is, and what an interval has used up.
+# With prompts, and online. On one device the runs of BC below cover both, because the differences there are common to
+# all: where a policy is, and what an interval has consumed.
 TWINS = ["dt", "sac"] if len(jax.devices("cpu")) > 1 else ["sac"]
 EVERY, INTERVALS = 4, 3
-# Seconds until a test gives up what it waits for
+# Seconds after which a test stops waiting
 PATIENCE = 30.0
 
 
 @contextlib.contextmanager
 def in_turn() -> Iterator[None]:
-    """A stretch in which JAX knows of no CPU to evaluate on."""
+    """Hides every CPU that JAX could evaluate on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax_side, "_last_cpu", lambda: None)
         yield
 
 
 def train_double(folder: Path, **settings: Any) -> Path:
-    """A run of BC in double precision, which JAX sets for a thread."""
+    """A run of BC in double precision, which JAX sets per thread."""
     with jax.enable_x64(True):
         return train("jax", "any_percent_bc", folder, **settings)
 
 
 @contextlib.contextmanager
 def held(meanwhile: Callable[[int, Evaluator, Any], None] = lambda *_: None) -> Iterator[None]:
-    """In a new run of BC each evaluation but the last begins after the interval beside it was handed to the device.
+    """Delays each evaluation but the last in a new run of BC until the interval next to it was handed to the device.
 
     Args:
-        meanwhile: Called then, in the thread that evaluates, with the evaluation's number from 1 and what it is to do.
+        meanwhile: Called then, in the thread that evaluates, with the evaluation's number from 1 and its arguments.
     """
     together, evaluate = bc.train_together, Evaluator.__call__
     handed, numbers = [threading.Event() for _ in range(INTERVALS)], itertools.count(1)
@@ -81,12 +81,12 @@ def held(meanwhile: Callable[[int, Evaluator, Any], None] = lambda *_: None) -> 
 
 
 def checkpoints(run: Path) -> list[str]:
-    """Those that are kept."""
+    """The names of the checkpoints that were kept."""
     return sorted(path.name for path in run.glob("checkpoints/*"))
 
 
 def test_there_are_as_many_devices_as_xla_was_asked_for() -> None:
-    """Two where a process of its own was to have two."""
+    """Two, if a process of its own was to have two."""
     asked = re.search(r"host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
     assert len(jax.devices("cpu")) == (int(asked[1]) if asked else 1)
 
@@ -96,7 +96,7 @@ def test_there_are_as_many_devices_as_xla_was_asked_for() -> None:
 
 @pytest.mark.parametrize("name", TWINS)
 def test_a_run_is_what_it_is_in_turn(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """To the bit in what it leaves, and in what it prints; with one program for all evaluations."""
+    """Its files are bitwise equal and its output is the same, with one program for all evaluations."""
     twin = load_twin("jax", name)
     with in_turn():
         expected = train("jax", name, tmp_path, max_timesteps=8)
@@ -110,13 +110,13 @@ def test_a_run_is_what_it_is_in_turn(name: str, tmp_path: Path, capsys: pytest.C
 
 
 def told(run: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The lines that a run has printed, but for its name and its times."""
+    """The lines that a run has printed, except for its name and its times."""
     lines = capsys.readouterr().out.replace(str(run), "RUN").splitlines()
     return [line for line in lines if not line.startswith("first update")]
 
 
 def test_seeds_are_what_they_are_in_turn(tmp_path: Path) -> None:
-    """Two, on all devices, each with an evaluation of its own beside the interval of both."""
+    """Two seeds, on all devices, each with its own evaluation while the interval of both runs."""
     settings = config("jax", "any_percent_bc", tmp_path, max_timesteps=8)
     with in_turn():
         expected = [run.folder for run in train_seeds(bc.train, settings, 2)]
@@ -125,7 +125,7 @@ def test_seeds_are_what_they_are_in_turn(tmp_path: Path) -> None:
 
 
 def test_a_policy_answers_alike_in_every_thread() -> None:
-    """Also where it makes arrays of its own: device and precision are those of the thread that handed it over."""
+    """Even if it creates arrays itself: device and precision are those of the thread that handed it over."""
     with jax.enable_x64(True):
         policy = jax_side._on(LAST, lambda network: jnp.zeros(()), None)
     with ThreadPoolExecutor() as pool:
@@ -133,18 +133,18 @@ def test_a_policy_answers_alike_in_every_thread() -> None:
     assert (made.devices(), made.dtype) == ({LAST}, jnp.float64)
 
 
-# ---- what happens meanwhile ----------------------------------------------------------------------------------------
+# ---- events during an evaluation -----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of BC that nothing disturbed, evaluated in turn."""
+    """An undisturbed run of BC, evaluated in turn."""
     with in_turn():
         return train_double(tmp_path_factory.mktemp("reference"))
 
 
 def test_the_next_interval_does_not_wait(reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread evaluates, on the last device, a copy of what the interval has used up."""
+    """Another thread evaluates, on the last device, a copy of the state that the interval consumes."""
     evaluate, networks, seen = bc.evaluate, [], []
 
     def noting(*args: Any) -> None:
@@ -166,7 +166,7 @@ def test_the_next_interval_does_not_wait(reference: Path, tmp_path: Path, monkey
 def test_an_environment_that_raises(
     failing: int, reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The run fails as it would in turn, and goes on from the checkpoint before that evaluation."""
+    """The run fails as it would in turn, and continues from the checkpoint before that evaluation."""
 
     def fail(number: int, *_: Any) -> None:
         if number == failing:
@@ -184,7 +184,7 @@ def test_an_environment_that_raises(
 
 
 def test_a_signal_ends_the_run_after_the_interval(reference: Path, tmp_path: Path) -> None:
-    """What was trained beside the evaluation is saved, and the evaluation is written before it."""
+    """The state trained during the evaluation is saved, and the evaluation is written before it."""
 
     def stop(number: int, *_: Any) -> None:
         if number == 1:
@@ -200,7 +200,7 @@ def test_a_signal_ends_the_run_after_the_interval(reference: Path, tmp_path: Pat
 
 
 def test_a_signal_does_not_wait_for_the_last_evaluation(reference: Path, tmp_path: Path) -> None:
-    """It is left without an outcome, and comes again."""
+    """It ends without an outcome, and is repeated later."""
     left = []
 
     def stop(number: int, evaluator: Evaluator, policy: Any) -> None:

@@ -1,4 +1,4 @@
-"""Whole runs in environments of other boxes than -1 to 1, which raise an error for any action outside of theirs."""
+"""Whole runs in environments with boxes other than -1 to 1, which raise an error for any action outside."""
 
 import shutil
 from collections.abc import Iterator
@@ -20,7 +20,8 @@ from tests.runs.stopped_runs import assert_same_bits, last_checkpoint, only_run,
 pytestmark = pytest.mark.usefixtures("in_haste")
 
 SIDES = ["torch", "jax"]
-# Of each way in which actions enter an update, one: squashed, cut, noisy, drawn at random, remembered, in next states
+# One for each way in which actions enter an update: squashed, clipped, noisy, drawn at random, remembered, in next
+# states
 AT_ONCE = ["sac_n", "rebrac", "iql", "cql", "finetune/spot", "online/td3"]
 OTHERS = [
     name
@@ -30,7 +31,7 @@ OTHERS = [
 
 
 def settings(name: str, folder: Path, box: str) -> dict[str, Any]:
-    """What a run learns from, and where it is scored."""
+    """The dataset of a run, and the environment that scores it."""
     if name == "sac" or name in ("online/td3", "online/ddpg"):
         return {"env": f"boxed/{box}-v0"}
     own = {"env": str(write(folder, box))}
@@ -40,7 +41,7 @@ def settings(name: str, folder: Path, box: str) -> dict[str, Any]:
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", [*AT_ONCE, *(pytest.param(name, marks=pytest.mark.thorough) for name in OTHERS)])
 def test_twice_the_box_is_the_same_run(name: str, side: str, tmp_path: Path) -> None:
-    """To the bit: losses, metrics and returns, for twice an action is exact. So every unit of action is the box's."""
+    """Losses, metrics and returns are bitwise equal, since doubling is exact. So every unit of action is the box's."""
     runs = {box: train(side, name, tmp_path / box, **settings(name, tmp_path, box)) for box in ("Unit", "Twice")}
     unit, twice = (rows(run) for run in runs.values())
     assert any("return_mean" in row for row in unit)
@@ -54,7 +55,7 @@ def test_twice_the_box_is_the_same_run(name: str, side: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", ["td3_bc", "finetune/iql", "sac"])
 def test_no_action_leaves_an_uneven_box(name: str, side: str, tmp_path: Path) -> None:
-    """On data, in evaluations, while it explores; nor where the run is played afterwards."""
+    """On data, in evaluations, in exploration, or when the run is played afterwards."""
     run = train(side, name, tmp_path / "runs", **settings(name, tmp_path, "Uneven"))
     saved = SavedRun.open(last_checkpoint(run))
     np.testing.assert_allclose(saved.units.mean, [0.35, 1.4], rtol=1e-6)
@@ -67,7 +68,7 @@ def test_no_action_leaves_an_uneven_box(name: str, side: str, tmp_path: Path) ->
 
 
 def test_without_bounds_the_data_give_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Or settings do; alone in the environment, they must."""
+    """Or settings do; if the run has only an environment, they must."""
     run = train("torch", "td3_bc", tmp_path / "data", **settings("td3_bc", tmp_path, "Free"))
     assert capsys.readouterr().out.count("actions have no bounds") == 1
     np.testing.assert_allclose(SavedRun.open(last_checkpoint(run)).units.std, 3.8, atol=0.05)
@@ -79,7 +80,7 @@ def test_without_bounds_the_data_give_them(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.fixture
 def as_before() -> Iterator[pytest.MonkeyPatch]:
-    """Runs learn from actions as the environment takes them, as before they were learnt in units of their box."""
+    """Makes runs learn from actions as the environment takes them, as they did before the units of a box."""
 
     def units(config: Any, there: Any, *_: Any, **__: Any) -> ActionUnits:
         return ActionUnits(np.zeros(2, np.float32), np.ones(2, np.float32), there.bound, there.box)
@@ -95,7 +96,7 @@ def as_before() -> Iterator[pytest.MonkeyPatch]:
 def test_a_run_of_before_goes_on_as_it_began(
     name: str, side: str, tmp_path: Path, as_before: pytest.MonkeyPatch
 ) -> None:
-    """With the bound that its checkpoint states; so does a run that begins with this checkpoint."""
+    """With the bound that its checkpoint states; so does a run that starts with this checkpoint."""
     own = settings(name, tmp_path, "Twice")
     whole = train(side, name, tmp_path / "whole", **own)
     assert SavedRun.open(last_checkpoint(whole)).units.bound == 2
@@ -112,7 +113,7 @@ def test_a_run_of_before_goes_on_as_it_began(
 
 
 def without_the_settings_of_boxes(path: Path) -> None:
-    """As a run of before wrote its settings."""
+    """Rewrites settings as an earlier version wrote them."""
     lines = path.read_text().splitlines(keepends=True)
     kept = [line for line in lines if not line.startswith(("action_low", "action_high"))]
     assert len(kept) == len(lines) - 2
@@ -120,7 +121,7 @@ def without_the_settings_of_boxes(path: Path) -> None:
 
 
 def stopping_after(step: int, evaluate: Any) -> Any:
-    """`Run.evaluate`, which stops the run after so many updates."""
+    """`Run.evaluate`, changed so that it stops the run after this many updates."""
 
     def stopped(self: Run, at: int, *arguments: Any, **how: Any) -> None:
         if at >= step:

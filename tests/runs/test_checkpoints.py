@@ -1,4 +1,4 @@
-"""Checkpoints: what is saved comes back; CORL's files load; nothing else is ever unpickled."""
+"""Checkpoints: a saved state is restored; CORL's files load; nothing else is ever unpickled."""
 
 import os
 import pickle
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("in_haste")
 CPU = torch.device("cpu")
 STATISTICS = {"state_mean": np.zeros(STATE_DIM, np.float32), "state_std": np.ones(STATE_DIM, np.float32)}
 
-# What CORL's files hold, by key
+# The contents of CORL's files, by key
 CORL_KEYS = {
     "any_percent_bc": ["actor", "actor_optimizer", "total_it"],
     "td3_bc": [
@@ -42,7 +42,7 @@ CORL_KEYS = {
 CORL_KEYS["finetune/iql"] = CORL_KEYS["iql"]
 CORL_KEYS["finetune/awac"] = CORL_KEYS["awac"]
 CORL_KEYS["finetune/spot"] = ["vae", "vae_optimizer", *CORL_KEYS["td3_bc"]]
-# What it names some of their tensors
+# CORL's names for some of their tensors
 CORL_TENSORS = {
     "any_percent_bc": ["actor.net.4.weight"],
     "td3_bc": ["actor.net.4.weight", "critic_1.net.0.bias"],
@@ -59,12 +59,12 @@ CORL_TENSORS["finetune/spot"] = [
 
 
 def settings(pair: Pair) -> dict[str, Any]:
-    """Small ones."""
+    """Small sizes."""
     return dict(pair.variants["default"]) | {"batch_size": 4}
 
 
 def trained(pair: Pair, updates: int, seed: int = 0) -> Any:
-    """A torch twin after some updates."""
+    """A trainer of the PyTorch twin after some updates."""
     torch.manual_seed(seed)
     trainer = pair.torch.create_trainer(
         pair.torch.TrainConfig(device="cpu", **settings(pair)), STATE_DIM, ACTION_DIM, 1.0
@@ -74,7 +74,7 @@ def trained(pair: Pair, updates: int, seed: int = 0) -> Any:
 
 
 def proceed(pair: Pair, trainer: Any, updates: int) -> None:
-    """Further updates on draws that depend on nothing before."""
+    """Makes further updates on draws that depend on nothing earlier."""
     np.random.seed(1)
     random.seed(1)
     torch.manual_seed(1)
@@ -87,19 +87,19 @@ def proceed(pair: Pair, trainer: Any, updates: int) -> None:
 
 
 def save(pair: Pair, trainer: Any, path: Path) -> None:
-    """As a run does, which also knows the statistics of the states."""
+    """Saves as a run does, which also knows the statistics of the states."""
     pair.torch.save(trainer, path, **STATISTICS)
 
 
 def numbers(trainer: Any) -> list[torch.Tensor]:
-    """All parameters of all parts, targets included."""
+    """All parameters of all parts, including targets."""
     parts = [part for part in vars(trainer).values() if isinstance(part, nn.Module | torch.Tensor)]
     return [parameter.detach().clone() for part in parts for parameter in parameters(part).values()]
 
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_torch_goes_on_where_it_was_saved(pair: Pair, tmp_path: Path) -> None:
-    """Weights, targets, moments, schedules and the update's number: three more updates give the same bits."""
+    """Weights, targets, moments, schedules and the update's number: three more updates are bitwise equal."""
     trainer, other = trained(pair, 3), trained(pair, 1, seed=9)
     save(pair, trainer, tmp_path / "checkpoint.pt")
     pair.torch.load(other, str(tmp_path / "checkpoint.pt"))
@@ -125,7 +125,7 @@ def test_jax_goes_on_where_it_was_saved(pair: Pair, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CORL_KEYS)
 def test_corls_file_loads(name: str, tmp_path: Path) -> None:
-    """CORL's keys alone, its tensor names; the targets, which CORL leaves out, start as copies."""
+    """Only CORL's keys and tensor names; the targets, which CORL leaves out, start as copies."""
     pair = PAIRS[name]
     trainer, other = trained(pair, 4), trained(pair, 1, seed=9)
     ours = {key: part.state_dict() for key, part in trainer.parts().items()} | {"total_it": 4}
@@ -148,7 +148,7 @@ def test_corls_file_loads(name: str, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_from_before_a_renaming_loads(tmp_path: Path) -> None:
-    """BEAR's, in which `log_alpha` was not the temperature either."""
+    """BEAR's, whose `log_alpha` was not the temperature then either."""
     older = {"critic": "critics", "critic_target": "critics_target", "critic_optimizer": "critics_optimizer"}
     older |= {"log_temperature": "log_temp", "log_temperature_optimizer": "log_temp_optimizer"}
     pair, paths = PAIRS["bear"], (tmp_path / "checkpoint.pt", tmp_path / "checkpoint.msgpack")
@@ -165,7 +165,7 @@ def test_a_checkpoint_from_before_a_renaming_loads(tmp_path: Path) -> None:
 
 
 class Scalar(nn.Module):
-    """The class whose objects CORL pickles whole, as its script defines it."""
+    """The class whose objects CORL pickles whole, as CORL's script defines it."""
 
     def __init__(self, value: float) -> None:
         super().__init__()
@@ -186,14 +186,14 @@ def test_corls_cql_file_loads(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert "base_network.6.weight" in other.actor.state_dict()
     assert "log_std_multiplier.constant" in other.actor.state_dict()
     assert torch.equal(other.critic_1.network[0].weight, trainer.critic_1.network[0].weight)
-    # The optimiser steps the parameter that is used, unlike CORL's after a load.
+    # The optimiser steps the parameter that is used, unlike CORL's after loading.
     before = other.log_temperature().item()
     proceed(PAIRS[name], other, 1)
     assert other.log_temperature().item() != before
 
 
 def test_our_cql_file_fits_corls_modules(tmp_path: Path) -> None:
-    """CORL takes the temperatures as they lie in the file, as modules; ours are what such a module can load."""
+    """CORL loads the temperatures from the file as modules; such a module can load ours."""
     trainer = trained(PAIRS["cql"], 2)
     cql.save(trainer, tmp_path / "checkpoint.pt")
     content = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
@@ -207,7 +207,7 @@ def test_our_cql_file_fits_corls_modules(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["sac_n", "edac", "lb_sac"])
 def test_corls_ensemble_file_loads(name: str, tmp_path: Path) -> None:
-    """Its temperature is a plain number, and it does not say how many updates it has seen."""
+    """Its temperature is a plain number, and it does not record the number of updates."""
     pair = PAIRS[name]
     trainer, other = trained(pair, 4), trained(pair, 1, seed=9)
     content = {key: part.state_dict() for key, part in trainer.parts().items()} | {"log_alpha": -0.25}
@@ -228,7 +228,7 @@ def test_corls_ensemble_file_loads(name: str, tmp_path: Path) -> None:
 
 
 class Hostile:
-    """Makes a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -244,7 +244,7 @@ def _script(_: Any, path: Path) -> None:
 @pytest.mark.parametrize("write", [torch.save, lambda content, path: path.write_bytes(pickle.dumps(content)), _script])
 @pytest.mark.filterwarnings("ignore")  # TorchScript is deprecated
 def test_nothing_else_is_unpickled(write: Any, tmp_path: Path) -> None:
-    """A file that would run code is refused, its code does not run, and nothing tells how to run it."""
+    """A file that would run code is refused, its code does not run, and the message doesn't say how to run it."""
     path = tmp_path / "checkpoint.pt"
     write({"actor": Hostile(tmp_path / "owned")}, path)
     with pytest.raises(InputError, match="cannot be read: it is damaged or holds more than data") as caught:
@@ -254,7 +254,7 @@ def test_nothing_else_is_unpickled(write: Any, tmp_path: Path) -> None:
 
 
 def test_a_file_that_lacks_a_part_is_refused(tmp_path: Path) -> None:
-    """It names what is missing, the update's number too."""
+    """The message names the missing part, including the update's number."""
     trainer = trained(PAIRS["td3_bc"], 1)
     content = {name: part.state_dict() for name, part in trainer.parts().items() if name != "critic_2"}
     torch.save(content, tmp_path / "checkpoint.pt")
@@ -264,7 +264,7 @@ def test_a_file_that_lacks_a_part_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_other_shapes_are_refused(pair: Pair, tmp_path: Path) -> None:
-    """A checkpoint of another environment."""
+    """As in a checkpoint from another environment."""
     save(pair, trained(pair, 1), tmp_path / "checkpoint.pt")
     config = pair.torch.TrainConfig(device="cpu", **settings(pair))
     wider = pair.torch.create_trainer(config, STATE_DIM + 1, ACTION_DIM, 1.0)

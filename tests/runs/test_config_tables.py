@@ -1,4 +1,4 @@
-"""The tables of the repository: a row for each dataset that CORL has, with CORL's values."""
+"""The repository's tables: a row for each of CORL's datasets, with CORL's values."""
 
 import dataclasses
 from pathlib import Path
@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def rows(algorithm: str) -> dict[str, dict[str, Any]]:
-    """A table of ours as plain YAML."""
+    """One of our tables as plain YAML."""
     return yaml.safe_load((REPOSITORY / "configs" / f"{algorithm}.yaml").read_text())
 
 
@@ -37,7 +37,7 @@ def test_the_tables_have_corls_datasets(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["any_percent_bc", "fql", "iql", "rebrac"])
 def test_the_tables_have_ogbenchs_published_sets(algorithm: str) -> None:
-    """A row for each of ten sets, which counts for its five tasks; rewards and states are learnt from as they are."""
+    """Ten sets with one row each, for its five tasks; rewards and states are not changed."""
     mazes = ("antmaze-large", "antmaze-giant", "humanoidmaze-medium", "humanoidmaze-large", "antsoccer-arena")
     others = ("cube-single", "cube-double", "scene", "puzzle-3x3", "puzzle-4x4")
     sets = [*(f"{maze}-navigate" for maze in mazes), *(f"{other}-play" for other in others)]
@@ -69,7 +69,7 @@ def test_the_ensembles_tables_have_corls_datasets() -> None:
 
 
 def test_plass_table_has_the_datasets_of_d3rlpys_runs() -> None:
-    """Their v0 data, and the same values for v2; the datasets that are bundled."""
+    """Its v0 data, the same values for v2, and the bundled datasets."""
     robots, kinds = ("halfcheetah", "hopper", "walker2d"), ("random", "medium", "medium-replay", "medium-expert")
     datasets = [f"{robot}-{kind}-v{version}" for robot in robots for kind in kinds for version in (0, 2)]
     mini = ("medium-expert", "mostly-expert")
@@ -79,7 +79,7 @@ def test_plass_table_has_the_datasets_of_d3rlpys_runs() -> None:
 
 
 def test_uwacs_row_holds_its_authors_settings() -> None:
-    """By their names, where those are others; 3000 epochs of 1000 updates, and 5000 steps in an evaluation."""
+    """Under their own names if these differ; 3000 epochs of 1000 updates, and 5000 steps in an evaluation."""
     authors = {"SN": True, "alpha_lr": 1e-3, "batch_size": 256, "beta": 0.5, "clip_bottom": 0.0, "clip_top": 1.0}
     authors |= {"discount": 0.99, "drop_rate": 0.1, "kernel_type": "gaussian", "mmd_sigma": 20.0, "num_samples": 100}
     authors |= {"num_samples_mmd_match": 4, "policy_lr": 1e-4, "q_penalty": 0.0, "qf_lr": 3e-4, "vae_lr": 3e-4}
@@ -105,7 +105,7 @@ def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
 
 
 def test_balanced_replays_table_has_its_papers_kinds_of_data() -> None:
-    """The networks are the same for all; the whole of each dataset fits in."""
+    """The networks are the same for all, and the whole of each dataset fits in."""
     kinds = ("random", "medium", "medium-replay", "medium-expert")
     datasets = [f"{env}-{kind}-v2" for env in ("halfcheetah", "hopper", "walker2d") for kind in kinds]
     found = rows("finetune/balanced_replay")
@@ -118,7 +118,7 @@ def test_balanced_replays_table_has_its_papers_kinds_of_data() -> None:
 
 
 def test_rlpds_table_has_its_authors_commands() -> None:
-    """AntMaze has three layers, a single critic in the target and no entropy there; locomotion has the defaults."""
+    """AntMaze has three layers, a single critic in the target and no entropy in it; locomotion has the defaults."""
     kinds = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
     found = rows("finetune/rlpd")
     assert sorted(found) == sorted(
@@ -148,7 +148,7 @@ def test_fqls_table_of_two_phases_has_its_papers_rows() -> None:
             assert settings.buffer_size > 2_000_000 * dataset.startswith(f"{OGBENCH}humanoidmaze")
 
 
-# What CORL's CQL and Cal-QL of the second phase share in AntMaze
+# Settings that CORL's two-phase CQL and Cal-QL share in AntMaze
 CQL_ONLINE_ANTMAZE = {
     "buffer_size": 10_000_000,
     "eval_freq": 50_000,

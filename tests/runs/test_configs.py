@@ -1,4 +1,4 @@
-"""Where a setting comes from, what its text may be, and what the user is told otherwise."""
+"""Where a setting comes from, which text is valid for it, and the message for other text."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ from shared.runs.settings import RunConfig
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """A config may inherit."""
+    """A config that is inherited."""
 
     # Discount factor, 100% of which
     # goes into the return
@@ -30,7 +30,7 @@ class Base:
 
 @dataclasses.dataclass(frozen=True)
 class Config(Base, RunConfig):
-    """One field of each kind."""
+    """A config with one field of each kind."""
 
     # Dataset
     env: str = "mini/hopper-medium-expert"
@@ -62,7 +62,7 @@ class Config(Base, RunConfig):
 
 @dataclasses.dataclass(frozen=True)
 class Epochs:
-    """What CORL counts in epochs, we count in updates."""
+    """A config whose counts are in epochs in CORL, but in updates here."""
 
     # Dataset
     env: str = "mini/hopper-medium-expert"
@@ -106,7 +106,7 @@ def yaml_file(tmp_path: Path) -> Callable[[str], str]:
 
 
 def read(*args: str) -> Config:
-    """The config of a command line."""
+    """The config for a command line."""
     return parse(Config, "toy", args)
 
 
@@ -370,7 +370,7 @@ def test_a_config_built_in_python_is_checked_too(values: dict[str, Any], message
 
 
 def run_cli(monkeypatch: pytest.MonkeyPatch, train: Callable[[Config], None], *args: str) -> int | str | None:
-    """Exit status of a command."""
+    """The exit status of a command."""
     monkeypatch.setattr("sys.argv", ["toy.py", *args])
     with pytest.raises(SystemExit) as caught:
         cli(train, Config, "toy")

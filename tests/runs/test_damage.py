@@ -33,7 +33,7 @@ MEGABYTE = 1_000_000
 
 @contextmanager
 def full_disk(size: int) -> Iterator[None]:
-    """No file of this process may grow beyond this many bytes."""
+    """Lets no file of this process grow beyond this many bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     # Python ignores the signal that would end a process here.
     assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN
@@ -46,7 +46,7 @@ def full_disk(size: int) -> Iterator[None]:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Nobody may write there: root too is somebody else meanwhile."""
+    """Prevents everybody from writing there; even root becomes another user for the time being."""
     user = os.geteuid()
     folder.chmod(0o500)
     if user == 0:
@@ -66,7 +66,7 @@ def read_only(folder: Path) -> Iterator[None]:
 def test_a_run_on_a_full_disk_says_so_and_loses_nothing(
     side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It trains on, tries again, ends with an error and without a result; with room again, with the same bits."""
+    """It trains on, tries again, and ends with an error and no result; with room again, it ends with the same bits."""
     reference = train(side, "td3_bc", tmp_path / "whole")
     folder = tmp_path / "cut"
     with stop_after(4), pytest.raises(Stopped):
@@ -89,7 +89,7 @@ def test_a_run_on_a_full_disk_says_so_and_loses_nothing(
 
 @contextmanager
 def full_at_save(number: int) -> Iterator[None]:
-    """The disk is full during the save of this number, from 1, of TD3+BC in PyTorch."""
+    """Fills the disk during the save with this number, from 1, of TD3+BC in PyTorch."""
     save, seen = td3_bc.save, []
 
     def save_on_it(*args: Any, **kwargs: Any) -> None:
@@ -112,7 +112,7 @@ def test_the_last_checkpoint_is_not_replaced_by_an_older_one(tmp_path: Path) -> 
 
 
 def test_a_disk_that_was_full_for_a_while_costs_nothing(tmp_path: Path) -> None:
-    """The save after it succeeds, so the run ends well."""
+    """The next save succeeds, so the run ends normally."""
     with full_at_save(1):
         run = train("torch", "td3_bc", tmp_path)
     assert [path.stem for path in sorted((run / "checkpoints").iterdir())] == ["step_12", "step_8"]
@@ -120,7 +120,7 @@ def test_a_disk_that_was_full_for_a_while_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_rows_wait_for_room(tmp_path: Path) -> None:
-    """Whole or in part: when there is room again, all of them are there, once and in order."""
+    """Entire rows or parts of them: when there is room again, all rows are there, once and in order."""
     metrics = MetricsFile(tmp_path / "metrics.jsonl")
     metrics.write({"step": 1})
     with full_disk(metrics.size + 5):
@@ -180,19 +180,19 @@ def test_a_run_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def flip(path: Path) -> None:
-    """One bit in the middle."""
+    """Flips one bit in the middle."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4
     path.write_bytes(content)
 
 
 def cut(path: Path) -> None:
-    """The second half is gone."""
+    """Removes the second half."""
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def empty(path: Path) -> None:
-    """All is gone."""
+    """Removes everything."""
     path.write_bytes(b"")
 
 
@@ -201,7 +201,7 @@ FAULTS = [flip, cut, empty]
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_damaged_checkpoint_is_passed_over(side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever happened to it: the one before it is taken, which is said, and the end is the same."""
+    """However it was damaged, the previous checkpoint is used, as a line says, and the end is the same."""
     reference = train(side, "td3_bc", tmp_path / "whole")
     folder = tmp_path / "cut"
     with evaluation_fails(2), pytest.raises(ZeroDivisionError):
@@ -227,7 +227,7 @@ def test_a_damaged_checkpoint_is_passed_over(side: str, tmp_path: Path, capsys: 
 @pytest.mark.thorough
 @pytest.mark.parametrize("side", SIDES)
 def test_damaged_experience_is_passed_over(side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A checkpoint without the steps that it learnt from is none."""
+    """A checkpoint without the steps that it learned from does not count."""
     reference = train(side, "sac", tmp_path / "whole", random_steps=3)
     folder = tmp_path / "cut"
     with evaluation_fails(2), pytest.raises(ZeroDivisionError):
@@ -251,7 +251,7 @@ def test_damaged_experience_is_passed_over(side: str, tmp_path: Path, capsys: py
 
 @pytest.mark.parametrize("side", SIDES)
 def test_without_a_whole_checkpoint_the_run_is_refused(side: str, tmp_path: Path) -> None:
-    """Rather than begun again without a word."""
+    """It is not silently started again."""
     with stop_after(4), pytest.raises(Stopped):
         train(side, "td3_bc", tmp_path)
     run = only_run(tmp_path)
@@ -281,15 +281,16 @@ def test_metrics_that_somebody_shortened_are_refused(tmp_path: Path) -> None:
         train("torch", "td3_bc", tmp_path, resume=str(run))
 
 
-# ---- what is not finite --------------------------------------------------------------------------------------------
+# ---- losses and states that are not finite -------------------------------------------------------------------------
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At that interval, with exit code 1 and the metric, its step and the last good checkpoint in one line.
+    """At that interval, with exit code 1 and one line with the metric, its step and the last good checkpoint.
 
-    A weight that single precision cannot hold makes the actor's loss infinite; it learns first in the second interval.
+    A weight too large for single precision makes the actor's loss infinite; the actor first learns in the second
+    interval.
     """
     flags = "--alpha 1e39 --policy_freq 6 --max_timesteps 12 --eval_freq 4 --n_episodes 1 --batch_size 8 --device cpu"
     monkeypatch.setattr(sys, "argv", ["td3_bc.py", *flags.split(), "--runs_path", str(tmp_path)])
@@ -307,7 +308,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(
 
 
 def test_a_loss_that_xla_made_not_finite_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same in JAX, planted into what an interval returns."""
+    """The same in JAX, planted in the result of an interval."""
     interval = jax_td3_bc.train_interval
 
     def broken(state: Any, key: Any, dataset: Any, start: int, *args: Any) -> Any:
@@ -320,7 +321,7 @@ def test_a_loss_that_xla_made_not_finite_ends_the_run(tmp_path: Path, monkeypatc
 
 
 def test_a_state_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:
-    """The losses of an update are those before it."""
+    """An update's losses are those before its step."""
     path = tmp_path / "checkpoint"
     parts = {"actor": {"net.0.weight": torch.tensor([1.0, torch.nan])}, "total_it": 3}
     with pytest.raises(RunError, match=r"actor.net.0.weight is not finite"):

@@ -1,4 +1,4 @@
-"""A run whose loss or evaluation is NaN or infinite: how it ends, how it goes on, and what is said of it."""
+"""A run whose loss or evaluation is NaN or infinite: how it ends or continues, and what is reported."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("in_haste")
 
 @contextmanager
 def lost_in_evaluation(number: int, value: float = np.nan) -> Iterator[None]:
-    """The evaluation of this number, from 1, earns `value` in its last episode."""
+    """Makes the evaluation with this number, from 1, return `value` in its last episode."""
     play, count = Evaluator._play, 0
 
     def broken(self: Evaluator, policy: Any) -> Any:
@@ -45,13 +45,13 @@ def lost_in_evaluation(number: int, value: float = np.nan) -> Iterator[None]:
 
 
 def read_strictly(text: str) -> Any:
-    """JSON as its standard has it."""
+    """Parses JSON strictly, as in its standard."""
     return json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
 
 
 @pytest.mark.parametrize("side", SIDES)
 def test_an_evaluation_that_is_not_finite_ends_the_run(side: str, tmp_path: Path) -> None:
-    """After the row that says so; the checkpoint of those weights is there."""
+    """After the row that says so; the checkpoint with those weights exists."""
     with (
         lost_in_evaluation(2),
         pytest.raises(RunError, match=r"an evaluation's outcome is nan at update 8; last checkpoint: .*step_8"),
@@ -82,7 +82,7 @@ def test_it_is_one_line_and_exit_status_1(
 
 @pytest.mark.parametrize("side", SIDES)
 def test_it_continues_if_it_shall(side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """To a result that is JSON and says what was lost. The curve is drawn, no table counts the run, plot names it."""
+    """Its result is valid JSON and states what was lost. The curve is drawn, no table counts the run, plot names it."""
     with lost_in_evaluation(2):
         run = train(side, "td3_bc", tmp_path / "runs", on_nan="continue")
     said = capsys.readouterr()
@@ -107,7 +107,7 @@ def test_it_continues_if_it_shall(side: str, tmp_path: Path, capsys: pytest.Capt
 def test_a_state_that_is_lost_is_not_saved_and_the_run_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The last whole checkpoint stays the last one."""
+    """The last whole checkpoint remains the last one."""
     update = td3_bc.TD3_BC.update
 
     def broken(self: Any, batch: Any, noise: Any) -> Any:
@@ -117,7 +117,7 @@ def test_a_state_that_is_lost_is_not_saved_and_the_run_continues(
         return metrics
 
     monkeypatch.setattr(td3_bc.TD3_BC, "update", broken)
-    monkeypatch.chdir(tmp_path)  # where MuJoCo writes that it was given NaN
+    monkeypatch.chdir(tmp_path)  # where MuJoCo writes that it received NaN
     run = train("torch", "td3_bc", tmp_path / "runs", on_nan="continue")
     assert "critic_1.net.0.weight is not finite at update 8; the run continues" in capsys.readouterr().err
     assert [path.stem for path in (run / "checkpoints").iterdir()] == ["step_4"]
@@ -135,7 +135,7 @@ def test_a_resumed_run_knows_what_was_lost(tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_ended_so_can_be_continued(tmp_path: Path) -> None:
-    """From the checkpoint before, with the evaluation made again."""
+    """From the previous checkpoint, with the evaluation repeated."""
     with lost_in_evaluation(2), pytest.raises(RunError):
         train("torch", "td3_bc", tmp_path)
     run = train("torch", "td3_bc", tmp_path, on_nan="continue", resume="auto")

@@ -1,4 +1,4 @@
-"""Runs of DQN, in an environment of finite actions and from a dataset of them, in both frameworks."""
+"""Runs of DQN, in an environment of finite actions and on a dataset of them, in both frameworks."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("in_haste")
 
 DQN = "online/dqn"
 of_each_side = pytest.mark.parametrize("side", ["torch", "jax"])
-# Learning begins with the fourth of twelve steps.
+# Learning starts with the fourth of twelve steps.
 PLAYED: dict[str, Any] = {"env": "CartPole-v1", "learning_starts": 3}
 GAME, INVADERS = "MinAtar/SpaceInvaders-v1", "mini/spaceinvaders-medium"
 OF_IMAGES: dict[str, Any] = {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (16,)}
@@ -33,7 +33,7 @@ OF_IMAGES: dict[str, Any] = {"encoder": "minatar", "frame_stack": 2, "hidden_dim
 
 @pytest.fixture
 def steps(tmp_path: Path) -> str:
-    """A dataset of CartPole's sizes, of which no episode is longer than ten steps."""
+    """A dataset with CartPole's sizes, in which no episode is longer than ten steps."""
     rng, size = np.random.default_rng(0), 100
     path = tmp_path / "steps.hdf5"
     with h5py.File(path, "w") as file:
@@ -47,7 +47,7 @@ def steps(tmp_path: Path) -> str:
 
 
 def optimizer_steps(side: str, run: Path) -> int:
-    """How often the optimiser has stepped."""
+    """The number of steps that the optimiser has made."""
     twin, path, given = load_twin(side, DQN), str(last_checkpoint(run)), config(side, DQN, run, **PLAYED)
     if side == "torch":
         trainer = twin.create_trainer(given, 4, 2, 1.0)
@@ -62,13 +62,13 @@ def optimizer_steps(side: str, run: Path) -> int:
     ("settings", "updates"), [({}, 9), ({"update_interval": 3, "n_updates": 2}, 6), ({"batch_size": 5}, 7)]
 )
 def test_learning_follows_the_steps(side: str, settings: dict[str, Any], updates: int, tmp_path: Path) -> None:
-    """After as many updates as its settings say; an interval that no block fits into changes nothing."""
+    """The number of updates follows from the settings; an interval too short for a block changes nothing."""
     run = train(side, DQN, tmp_path, **PLAYED | settings)
     assert optimizer_steps(side, run) == updates
     content = read(last_checkpoint(run))
     assert (content["total_it"], content["step"]) == (updates, 12)
     assert [row["step"] for row in rows(run) if "loss" in row] == ([4, 8, 12] if updates == 9 else [8, 12])
-    # Each interval begins an episode of its own.
+    # Each interval starts a new episode.
     seen = load_rows(run, 12, Rows)
     assert len(np.unique(seen.observations[::4], axis=0)) == 3
     assert seen.actions.dtype == np.int64
@@ -77,7 +77,7 @@ def test_learning_follows_the_steps(side: str, settings: dict[str, Any], updates
 
 @of_each_side
 def test_epsilon_decides_how_much_is_random(side: str, tmp_path: Path) -> None:
-    """Without any, the fresh critic's actions; with all, numbers that are not."""
+    """The fresh critic's actions at 0, and random ones at 1."""
     idle = PLAYED | {"learning_starts": 12}
     shares = ({"epsilon_start": share, "epsilon_end": share} for share in (0.0, 1.0))
     greedy, random = (train(side, DQN, tmp_path / str(i), **idle, **share) for i, share in enumerate(shares))
@@ -93,7 +93,7 @@ def test_epsilon_decides_how_much_is_random(side: str, tmp_path: Path) -> None:
 @of_each_side
 @pytest.mark.parametrize("settings", [{}, {"env": GAME} | OF_IMAGES], ids=["vectors", "images"])
 def test_a_longer_run_goes_on_with_its_experience(side: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    """From a checkpoint of another run: the scores and losses that one longer run would have ended with."""
+    """From a checkpoint of another run; scores and losses at the end equal those of one longer run."""
     settings = PLAYED | settings
     reference = train(side, DQN, tmp_path / "whole", **settings)
     first = train(side, DQN, tmp_path / "first", max_timesteps=8, **settings)
@@ -115,7 +115,7 @@ def test_a_longer_run_goes_on_with_its_experience(side: str, settings: dict[str,
 def test_a_stopped_run_on_a_dataset_ends_as_one_that_was_not(
     side: str, settings: dict[str, Any], steps: str, tmp_path: Path
 ) -> None:
-    """Stopped between two evaluations, then left by its environment in one; the same seed, the same bits."""
+    """Stopped between two evaluations, then after an error in one; with the same seed, the same bits."""
     settings = {"env": steps} | settings
     reference = train(side, DQN, tmp_path / "whole", **settings)
     assert read(last_checkpoint(reference))["total_it"] == 12
@@ -133,7 +133,7 @@ def test_a_stopped_run_on_a_dataset_ends_as_one_that_was_not(
 @of_each_side
 @pytest.mark.parametrize("kind", ["environment", "dataset", pytest.param("images", marks=pytest.mark.thorough)])
 def test_each_of_several_seeds_is_its_own_run(side: str, kind: str, steps: str, tmp_path: Path) -> None:
-    """The metrics that each has alone."""
+    """Each has the metrics of its run alone."""
     settings = {"environment": PLAYED, "dataset": {"env": steps}, "images": {"env": INVADERS} | OF_IMAGES}[kind]
     twin = load_twin(side, DQN)
     together = train_seeds(twin.train, config(side, DQN, tmp_path / "runs", **settings), 2)
@@ -146,7 +146,7 @@ def test_each_of_several_seeds_is_its_own_run(side: str, kind: str, steps: str, 
 
 @of_each_side
 def test_evaluations_may_be_random_in_part(side: str, tmp_path: Path) -> None:
-    """The run's are, and so is what `play` shows of it; other seeds play otherwise."""
+    """The run's are, and so is what `play` shows of it; other seeds play differently."""
     run = train(side, DQN, tmp_path, eval_epsilon=1.0, **PLAYED)
     source = SavedRun.open(last_checkpoint(run))
     assert isinstance(source.policy(), SampledPolicy)

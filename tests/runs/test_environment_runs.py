@@ -1,4 +1,4 @@
-"""Runs of TD3 and DDPG in an environment; on a dataset they are held to what every twin is."""
+"""Runs of TD3 and DDPG in an environment; other tests check them on a dataset, like every twin."""
 
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ from tests.runs.test_resume import disturb, evaluation_fails
 pytestmark = pytest.mark.usefixtures("in_haste")
 
 SIDES, NAMES = ("torch", "jax"), ("online/ddpg", "online/td3")
-# Learning begins with the fourth of twelve steps.
+# Learning starts with the fourth of twelve steps.
 PLAYED: dict[str, Any] = {"env": "d4rl/hopper-v2", "random_steps": 3}
 
 
 def steps_of(side: str, name: str, run: Path) -> list[int]:
-    """How often each optimiser has stepped: the policy's and the critics'."""
+    """The number of steps that each optimiser has made: the policy's and the critics'."""
     twin, path = load_twin(side, name), str(last_checkpoint(run))
     given = config(side, name, run, **PLAYED)
     if side == "torch":
@@ -38,13 +38,13 @@ def steps_of(side: str, name: str, run: Path) -> list[int]:
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", NAMES)
 def test_learning_follows_the_steps(side: str, name: str, tmp_path: Path) -> None:
-    """Updates 4 to 12; TD3's policy learns in the odd ones, as if updates had come from the first step on."""
+    """Updates 4 to 12; TD3's policy learns in the odd ones, as if updates had been made from the first step on."""
     run = train(side, name, tmp_path, **PLAYED)
     policy = {"online/ddpg": 9, "online/td3": 4}[name]
     assert steps_of(side, name, run) == [policy, 9]
     assert [row["step"] for row in rows(run) if "critic_loss" in row] == [4, 8, 12]
     assert read(last_checkpoint(run))["dataset"] == {"name": "d4rl/hopper-v2"}
-    # Each interval begins an episode of its own.
+    # Each interval starts a new episode.
     begun = load_rows(run, 12, Rows).qpos[::4]
     assert len(np.unique(begun, axis=0)) == 3
 
@@ -53,7 +53,7 @@ def test_learning_follows_the_steps(side: str, name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stopped_run_ends_as_one_that_was_not(side: str, name: str, tmp_path: Path) -> None:
-    """Left by its environment in an evaluation; the same seed, the same bits, with blocks of several steps too."""
+    """After an error in an evaluation; with the same seed, the same bits, also with blocks of several steps."""
     settings = PLAYED | {"update_every": 2}
     reference = train(side, name, tmp_path / "whole", **settings)
     with evaluation_fails(2), pytest.raises(ZeroDivisionError):
@@ -68,7 +68,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(side: str, name: str, tmp_path: 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_longer_run_goes_on_with_its_experience(side: str, name: str, tmp_path: Path) -> None:
-    """From a checkpoint of another run: the scores and losses that one longer run would have ended with."""
+    """From a checkpoint of another run; scores and losses at the end equal those of one longer run."""
     reference = train(side, name, tmp_path / "whole", **PLAYED)
     first = train(side, name, tmp_path / "first", max_timesteps=8, **PLAYED)
     disturb()
@@ -82,7 +82,7 @@ def test_a_longer_run_goes_on_with_its_experience(side: str, name: str, tmp_path
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_model_of_a_dataset_has_no_experience_to_go_on_with(side: str, tmp_path: Path) -> None:
-    """One line says what has to lie beside it."""
+    """One line says which files must be next to it."""
     run = train(side, "online/td3", tmp_path / "dataset")
     with pytest.raises(InputError, match=r"no whole experience in .*: it must lie beside its checkpoint"):
         train(side, "online/td3", tmp_path / "played", load_model=str(last_checkpoint(run)), **PLAYED)
@@ -93,7 +93,7 @@ def test_a_model_of_a_dataset_has_no_experience_to_go_on_with(side: str, tmp_pat
     [("n_steps", 3), ("observation_scaler", "standard"), ("reward_low", 0.0), ("buffer_size", 1000)],
 )
 def test_settings_of_datasets_are_refused(setting: str, value: Any, tmp_path: Path) -> None:
-    """Each by its name, before anything is written."""
+    """Each by name, before anything is written."""
     with pytest.raises(InputError, match=f"{setting} is for datasets, and env is an environment, 'd4rl/hopper-v2'"):
         train("torch", "online/td3", tmp_path, **PLAYED, **{setting: value})
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""What a run can do without never ends it: its picture, Weights & Biases, what a file says of the data's policies."""
+"""Extras that never end a run: its picture, Weights & Biases, and a file's facts about the data's policies."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ NAMES = ("a$\\frac$", "$x^$", "\\$\\frac$", "two\nlines", "a\udcffb", "$", "%s {
 def test_a_hostile_name_and_hostile_attributes_cost_nothing(
     config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The picture is drawn with what is right, and the rest is told in one line."""
+    """The picture is drawn with the valid parts, and one line reports the rest."""
     path = Path(config.env).rename(tmp_path / "a$\\frac$.hdf5")
     with h5py.File(path, "a") as file:
         file.attrs.update({"expert_return_mean": "high", "$\\frac$_return_mean": 100.0, "other_return_mean": np.nan})
@@ -42,7 +42,7 @@ def test_a_hostile_name_and_hostile_attributes_cost_nothing(
 def test_a_picture_that_fails_is_told_once(
     error: Exception, config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Though it is tried at each evaluation and at the end."""
+    """Although it is tried at each evaluation and at the end."""
 
     def fail(*_: Any) -> bytes:
         raise error
@@ -57,14 +57,14 @@ def test_a_picture_that_fails_is_told_once(
 
 
 class Failing(FakeWandb):
-    """Starts, and fails ever after."""
+    """Starts, and then always fails."""
 
     def log(self, row: dict[str, Any], step: int) -> None:
-        """As where its service has died."""
+        """Fails as if its service had died."""
         raise ConnectionError("the service has died")
 
     def finish(self, exit_code: int) -> None:
-        """Likewise."""
+        """Fails with the library's own error."""
         raise self.Error("nobody listens")
 
 
@@ -80,7 +80,7 @@ def test_weights_and_biases_that_fail_are_told_once(
 
 
 def test_weights_and_biases_may_fail_in_any_way_to_start(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is an error in one line, before the run begins."""
+    """The result is a one-line error before the run starts."""
 
     class Broken(FakeWandb):
         def init(self, **settings: Any) -> FakeWandb:
@@ -94,7 +94,7 @@ def test_weights_and_biases_may_fail_in_any_way_to_start(config: Config, monkeyp
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_name_is_drawn_as_it_stands(name: str) -> None:
-    """As a title and in the legend, without a word."""
+    """In a title and in the legend, without any warning."""
     with warnings.catch_warnings(record=True) as told:
         draw_curve(Curve("return_mean", np.array([1, 2]), np.zeros((2, 3)), {name: 1.0}), name)
     assert not told

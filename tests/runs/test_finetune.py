@@ -1,4 +1,4 @@
-"""Runs of two phases: intervals, records, results; stopped in either phase, they end with the same bits."""
+"""Runs of two phases: intervals, records and results; if stopped in either phase, they end with the same bits."""
 
 import dataclasses
 import json
@@ -22,13 +22,13 @@ from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, o
 pytestmark = pytest.mark.usefixtures("in_haste")
 
 NAME = "finetune/iql"
-# Sixteen offline updates and sixty-four steps, in which several episodes end
+# Sixteen offline updates and sixty-four steps, during which several episodes end
 TWO_PHASES = {"offline_iterations": 16, "online_iterations": 64, "eval_freq": 16, "n_episodes": 1}
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What decides a run's intervals."""
+    """The settings that determine a run's intervals."""
 
     eval_freq: int = 4
     offline_iterations: int = 6
@@ -38,7 +38,7 @@ class Config:
     log_freq: int | None = None
 
 
-# ---- intervals and what is told ------------------------------------------------------------------------------------
+# ---- intervals and records -----------------------------------------------------------------------------------------
 
 
 def test_an_interval_ends_at_the_switch() -> None:
@@ -65,7 +65,7 @@ def test_an_interval_ends_at_the_switch() -> None:
     ],
 )
 def test_calls_have_one_length_where_they_can(interval: int, period: int, most: int, lengths: set[int]) -> None:
-    """Each length is a program; a period, of which the place in it is compiled, is never cut."""
+    """Each length is a program; a period is never cut, because the place in it is compiled."""
     phases = Phases(Config(eval_freq=interval, switch=10**6, max_timesteps=2 * interval))
     calls = list(phases.calls(0, period, most))
     assert [start for start, _ in calls] == [0, *(end for _, end in calls[:-1])]
@@ -75,14 +75,14 @@ def test_calls_have_one_length_where_they_can(interval: int, period: int, most: 
 
 
 def test_a_call_that_was_cut_goes_on_within_it() -> None:
-    """As where a run was stopped by an earlier version; a step in the environment is a call of its own."""
+    """For runs that an earlier version stopped; a step in the environment is a call of its own."""
     phases = Phases(Config())
     assert list(phases.calls(1, 1, 2)) == [(1, 2), (2, 4), (4, 6), (6, 8), (8, 12), (12, 13)]
     assert list(phases.calls(9, 1, 2)) == [(9, 12), (12, 13)]
 
 
 def test_updates_before_both_phases_are_of_neither() -> None:
-    """A VAE's, say: the run counts them like all others, CORL's numbers begin behind them."""
+    """A VAE's, for example: the run counts them like all others, and CORL's numbers begin after them."""
     phases = Phases(Config(switch=8, max_timesteps=15))
     assert list(phases.intervals(0)) == [(0, 4), (4, 8), (8, 12), (12, 15)]
     assert [phases.counted(step) for step in (2, 3, 8, 9)] == [
@@ -94,7 +94,7 @@ def test_updates_before_both_phases_are_of_neither() -> None:
 
 
 def succeeded(*episodes: bool) -> Evaluation:
-    """An evaluation of which only this is asked."""
+    """An evaluation in which only the successes matter."""
     return Evaluation(np.zeros(len(episodes)), np.zeros(len(episodes)), np.array(episodes))
 
 
@@ -125,12 +125,12 @@ def test_where_there_is_no_goal_there_is_no_regret() -> None:
 
 @pytest.fixture(scope="module", params=["torch", "jax"])
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, in_haste: None) -> tuple[str, Path]:
-    """A run of either twin that nothing disturbed."""
+    """An undisturbed run of either twin."""
     return request.param, train(request.param, NAME, tmp_path_factory.mktemp(request.param), **TWO_PHASES)
 
 
 def test_a_run_tells_of_both_phases(whole: tuple[str, Path]) -> None:
-    """Each record says of which phase it is; episodes stand at their steps; the result has both scores."""
+    """Each record states its phase; episodes are recorded at their steps; the result has both scores."""
     _, run = whole
     found = rows(run)
     assert all(("online_iter" in row) == (row["step"] > 16) for row in found)
@@ -150,7 +150,7 @@ def test_a_run_tells_of_both_phases(whole: tuple[str, Path]) -> None:
 def test_stopped_in_either_phase_it_ends_as_one_that_was_not(
     whole: tuple[str, Path], stopped: int, tmp_path: Path
 ) -> None:
-    """In the middle of an episode, too; offline in JAX at the call's end, which here is the interval's."""
+    """Even in the middle of an episode; offline, JAX stops at the end of the call, which here is the interval's."""
     side, reference = whole
     advance, seen = Run.advance, [0]
 
@@ -173,7 +173,7 @@ def test_stopped_in_either_phase_it_ends_as_one_that_was_not(
 
 @pytest.mark.thorough
 def test_seeds_step_one_after_the_other_and_update_together(tmp_path: Path) -> None:
-    """Each lives what its run alone lives, up to rounding."""
+    """Each has the same experience as its run alone, up to rounding."""
     given = config("jax", NAME, tmp_path / "together", **TWO_PHASES)
     runs = [run.folder for run in train_seeds(load_twin("jax", NAME).train, given, 2)]
     alone = train("jax", NAME, tmp_path / "alone", **TWO_PHASES, seed=2)
@@ -186,7 +186,7 @@ def test_seeds_step_one_after_the_other_and_update_together(tmp_path: Path) -> N
 
 @pytest.mark.thorough
 def test_several_updates_in_a_call(tmp_path: Path) -> None:
-    """As many steps come before them, and the result says so."""
+    """The same number of steps comes before them, and the result says so."""
     run = train("jax", NAME, tmp_path, **TWO_PHASES, updates_per_call=6)
     result = json.loads((run / "result.json").read_text())
     assert (result["updates"], result["updates_per_call"]) == (80, 6)
@@ -195,7 +195,7 @@ def test_several_updates_in_a_call(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_a_warm_up_has_no_update(side: str, tmp_path: Path) -> None:
-    """Its steps count, and so does the number by which ReBRAC's weight falls; an interval of them alone has no loss."""
+    """Its steps count, also for the decay of ReBRAC's weight; an interval with only such steps has no loss."""
     given = TWO_PHASES | {"learning_starts": 19, "hidden_dim": 8, "batch_size": 4, "actor_bc_coef": 1.0}
     run = train(side, "finetune/rebrac", tmp_path, **given)
     weights = {row["step"]: row["actor_bc_coef"] for row in rows(run) if "actor_bc_coef" in row}
@@ -206,13 +206,13 @@ def test_a_warm_up_has_no_update(side: str, tmp_path: Path) -> None:
     assert result["updates"] == 80
 
 
-# ---- where it begins -----------------------------------------------------------------------------------------------
+# ---- starting points -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_an_offline_run_goes_on_online(side: str, tmp_path: Path) -> None:
-    """With its schedule, whose rate is 0 at its end and rises from there; no update on the data need come before."""
+    """Its schedule's rate is 0 at its end and rises from there; no update on the data is needed before."""
     env = {"env": "mini/hopper-medium-replay", "n_episodes": 1, "eval_freq": 12}
     offline = train(side, "iql", tmp_path, **env, max_timesteps=12)
     model = str(last_checkpoint(offline))
@@ -225,7 +225,7 @@ def test_an_offline_run_goes_on_online(side: str, tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_the_weight_falls_from_the_first_online_update_whatever_was_before(side: str, tmp_path: Path) -> None:
-    """ReBRAC's offline run brings its networks; how many updates it made counts for nothing."""
+    """ReBRAC's offline run provides its networks; its number of updates does not count."""
     env = {"env": "mini/hopper-medium-replay", "n_episodes": 1, "eval_freq": 12, "hidden_dim": 8, "batch_size": 4}
     env |= {"actor_n_hiddens": 1, "critic_n_hiddens": 1}
     offline = train(side, "rebrac", tmp_path, **env, max_timesteps=12)
@@ -244,7 +244,7 @@ def test_without_a_period_nothing_begins(side: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_other_networks_are_refused_in_a_line(side: str, tmp_path: Path) -> None:
-    """A policy with dropout has other layers' numbers than one without; one with a deviation another parameter."""
+    """Dropout in a policy changes the numbers of its layers, and a deviation adds a parameter."""
     env = {"env": "mini/hopper-medium-replay", "n_episodes": 1, "eval_freq": 4, "max_timesteps": 4}
     model = str(last_checkpoint(train(side, "iql", tmp_path, **env)))
     with pytest.raises(InputError, match="does not fit this run's networks") as caught:
@@ -253,7 +253,7 @@ def test_other_networks_are_refused_in_a_line(side: str, tmp_path: Path) -> None
 
 
 def test_corls_file_of_two_phases_loads(tmp_path: Path) -> None:
-    """Its keys, and its rates as text, which YAML reads as such."""
+    """With its keys, and its rates in a notation that YAML reads as text."""
     text = "env: antmaze-umaze-v2\noffline_iterations: 1000000\nonline_iterations: 1000000\nactor_lr: 3e-4\n"
     text += "beta: 10.0\ncheckpoints_path: null\nload_model: ''\nname: IQL_antmaze-umaze-v2\n"
     text += "buffer_size: 10000000\ndevice: cuda\n"

@@ -1,4 +1,4 @@
-"""Settings that nobody would write: whatever the command line or a file says, a config or one line comes out."""
+"""Settings that nobody would write: whatever a command line or a file contains, the result is a config or one line."""
 
 import dataclasses
 import string
@@ -19,7 +19,7 @@ from shared.runs.configs import algorithms, dump, parse
 from shared.runs.fields import check
 from shared.runs.vocabulary import other_names
 
-# Every kind of field is in it: numbers, lists of them, text, flags, and what may be null.
+# It has every kind of field: numbers, lists of them, text, flags, and settings that may be null.
 ALGORITHM = "dt"
 TrainConfig = load_twin("torch", ALGORITHM).TrainConfig
 SETTINGS = [field.name for field in dataclasses.fields(TrainConfig)]
@@ -27,7 +27,7 @@ NAMES = [*SETTINGS, *other_names(SETTINGS, ALGORITHM), "config_path"]
 
 quick = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
-# Whatever a shell can hand over: undecodable bytes arrive as lone surrogates, and there is no NUL among them.
+# Any text that a shell can pass: undecodable bytes become lone surrogates, and NUL cannot occur.
 typed = st.text(st.characters(exclude_characters="\0", exclude_categories=()))
 numerals = st.one_of(st.integers().map(str), st.floats().map(str), st.sampled_from(["1e999", "0x10", "1_0", "٣", "-0"]))
 words = st.sampled_from(["null", "true", "~", "", "[]", "[1, 2]", "[" * 5000, "{", "&a [*a]", "!!int x", "a\nb", "%s"])
@@ -44,7 +44,7 @@ arguments = st.lists(
 
 
 def config_or_line(read: Callable[[], Any]) -> None:
-    """What comes out, checked: a config that passes its own check, one line, or the end that `--help` asks for."""
+    """Checks the result: a config that passes its own check, one line, or the exit of `--help`."""
     config, lines, status = None, [], 0
     try:
         config = read()
@@ -82,7 +82,7 @@ documents = st.one_of(
     trees.map(yaml.dump),
     st.text(st.sampled_from(string.printable + "é\u2028"), max_size=60),
 ).map(lambda text: text.encode(errors="surrogatepass"))
-# Each list holds the one before it twice, so that the last one written out would take a gigabyte.
+# Each list contains the previous one twice, so that the last one would take a gigabyte if written out.
 DOUBLED = "seed: [&a0 [x, x]" + "".join(f", &a{n + 1} [*a{n}, *a{n}]" for n in range(28)) + "]"
 
 
@@ -109,7 +109,7 @@ def test_any_file_gives_a_config_or_one_line(document: bytes, tmp_path: Path) ->
 @quick
 @given(name=st.text(), group=st.text(), scale=st.floats(min_value=0, exclude_min=True, allow_infinity=False))
 def test_what_is_written_down_reads_as_it_was(name: str, group: str, scale: float, tmp_path: Path) -> None:
-    """Whatever text a setting holds, `config.yaml` gives it back."""
+    """Whatever text a setting contains, `config.yaml` preserves it."""
     config = TrainConfig(name=name, group=group, reward_scale=scale, checkpoints_path=name)
     path = tmp_path / "config.yaml"
     path.write_text(dump(config))
@@ -126,7 +126,7 @@ def test_a_short_file_cannot_fill_the_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", algorithms())
 def test_a_seed_is_one_that_the_generators_take(name: str) -> None:
-    """NumPy's global generator, which CORL draws batches from, takes 32 bits."""
+    """NumPy's global generator, from which CORL draws batches, takes 32 bits."""
     for side in ("torch", "jax"):
         config_class = load_twin(side, name).TrainConfig
         check(config_class(seed=2**32 - 1))

@@ -1,9 +1,9 @@
-"""A training process killed at random moments, saves included, and resumed each time, ends with the same bits.
+"""A training process that is killed at random moments, even during saves, and always resumed, ends with the same bits.
 
 The run has an offline and an online phase, with half of the kills in each.
 
-`KILLS` kills for each framework. The continuous integration makes a few; `KILLS=20 pytest tests/runs/test_kills.py`
-makes more.
+`KILLS` is the number of kills for each framework. Continuous integration makes a few; `KILLS=20 pytest
+tests/runs/test_kills.py` makes more.
 """
 
 import os
@@ -34,13 +34,13 @@ Start = Callable[[Path], subprocess.Popen]
 
 @pytest.fixture(params=["torch", "jax"])
 def side(request: pytest.FixtureRequest) -> str:
-    """A framework."""
+    """The framework."""
     return request.param
 
 
 @pytest.fixture
 def start(side: str) -> Iterator[Start]:
-    """Starts the same command each time, as a job scheduler does that starts a job again; leaves no process behind."""
+    """Starts the same command each time, like a job scheduler that restarts a job; leaves no process running."""
     command = [sys.executable, str(ROOT / f"corl_{side}" / "finetune" / "iql.py"), "--resume", "auto"]
     command += [f"--{name}={value}" for name, value in SETTINGS.items()]
     started = []
@@ -58,7 +58,7 @@ def start(side: str) -> Iterator[Start]:
 
 
 def wait_for(process: subprocess.Popen, happened: Callable[[], bool], seconds: float) -> None:
-    """Until it has, while the process lives, asking every so many seconds."""
+    """Polls until it has happened, while the process is alive."""
     end = time.monotonic() + 240
     while not happened():
         assert process.poll() is None, process.stderr.read()
@@ -67,7 +67,7 @@ def wait_for(process: subprocess.Popen, happened: Callable[[], bool], seconds: f
 
 
 def step(folder: Path) -> int:
-    """The last number in the metrics of the one run there."""
+    """The last step in the metrics of the folder's only run."""
     lines = [path.read_text().splitlines(keepends=True) for path in folder.glob("*/metrics.jsonl")]
     whole = [line for line in (lines or [[]])[0] if line.endswith("\n")]
     return int(whole[-1].split(",")[0].split(":")[1]) if whole else 0
@@ -95,6 +95,6 @@ def test_killed_again_and_again(start: Start, tmp_path: Path) -> None:
     assert in_a_save >= KILLS // 4, "hardly any kill came while a file was being written"
     steps = [row["step"] for row in rows(run)]
     assert steps == [row["step"] for row in rows(whole)]
-    # Finished episodes of the online phase have rows of their own.
+    # Episodes that end in the online phase have their own rows.
     assert all(steps.count(EVERY * interval) >= 2 for interval in range(1, INTERVALS + 1))
     assert_same_bits(run, whole)

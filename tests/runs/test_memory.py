@@ -11,7 +11,7 @@ pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
 UPDATES, INTERVAL = 10_000, 200
-# Draws the learning curve after each evaluation, so that a slow machine draws as often as a fast one.
+# Draws the learning curve after each evaluation, so that slow and fast machines draw equally often.
 PROGRAM = """
 import runpy
 from shared.runs import record
@@ -19,15 +19,15 @@ from shared.runs import record
 record._SECONDS_BETWEEN_DRAWINGS = 0.0
 runpy.run_path("corl_jax/any_percent_bc.py", run_name="__main__")
 """
-# Over the last 40 intervals a run takes up to 3 MB. A train state of 0.8 MB kept at each interval would be 34 MB.
-# Figures that wait for Python's collector come to 36 MB at times.
+# Over the last 40 intervals a run grows by up to 3 MB. Keeping a train state of 0.8 MB at each interval would add 34
+# MB. Figures that wait for Python's collector amount to 36 MB at times.
 BOUND = 8 * 2**20
 
 
 def test_memory_stays_flat_over_fifty_intervals(tmp_path: Path) -> None:
-    """Compiled programs, states, histories, curves and checkpoints are let go of.
+    """Compiled programs, states, histories, curves and checkpoints are released.
 
-    The run has a process of its own: a process that has run other tests frees and takes memory for them, too.
+    The run has a process of its own, because one that has run other tests also frees and takes memory for them.
     """
     settings = {"max_timesteps": UPDATES, "eval_freq": INTERVAL, "n_episodes": 1, "batch_size": 8}
     command = [sys.executable, "-c", PROGRAM, "--runs_path", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""A dynamics model's task: its settings, and the roll-outs that score it."""
+"""A dynamics model's task: its settings, and the rollouts that score it."""
 
 import re
 import subprocess
@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
 
 
 def oracle(off: float, reward: float = 0.0, ends: bool = False) -> Any:
-    """A model that knows the dataset's next states, but for so many deviations at each step."""
+    """A model that knows the dataset's next states, except for this many deviations at each step."""
     task = load_model_task(TrainConfig(**SMALL))
     data, std = task.dataset, task.dataset.observations.std(axis=0)
     known = {actions.tobytes(): row for row, actions in enumerate(data.actions)}
@@ -41,7 +41,7 @@ def oracle(off: float, reward: float = 0.0, ends: bool = False) -> Any:
         assert normals.shape == (3, len(actions), observations.shape[1] + 1)
         assert set(chosen.tolist()) == {0, 1}
         rows = [known[action.tobytes()] for action in actions]
-        # The error of the state before goes on, and grows.
+        # The previous state's error continues, and grows.
         before = observations - data.observations[rows]
         rewards = data.rewards[rows] + reward
         terminals = np.full(len(rows), ends)
@@ -61,7 +61,7 @@ def test_a_perfect_model_follows_all_episodes() -> None:
 
 def test_a_roll_out_follows_until_its_state_is_far() -> None:
     found = oracle(0.4 * NEAR, reward=-2.0, ends=True)
-    # After the third step it is 1.2 times as far as it may be.
+    # After the third step its error is 1.2 times the limit.
     assert (found.outcomes == 2.0).all()
     assert found.errors == pytest.approx(0.4 * NEAR * np.arange(1, 5), rel=1e-4)
     assert found.measures["last_step_error"] == found.errors[-1]
@@ -90,7 +90,7 @@ def test_what_cannot_be_learnt_from_is_refused(message: str) -> None:
 
 
 def test_roll_outs_are_no_longer_than_the_longest_episode(capsys: pytest.CaptureFixture[str]) -> None:
-    """Episodes may be short where nobody has set the length, as under an algorithm that trains its own model."""
+    """Episodes may be short if nobody has set the length, as in an algorithm that trains its own model."""
     task = load_model_task(TrainConfig(**SMALL | {"rollout_length": 5000}))
     longest = task.evaluator.fingerprint["rollout_length"]
     assert 4 < longest < 5000
@@ -108,7 +108,7 @@ def test_a_model_that_diverges_ends_with_one_line(framework: str, tmp_path: Path
 
 
 def test_a_run_draws_its_model(tmp_path: Path) -> None:
-    """A picture beside the curve, and a row for each member's error."""
+    """A picture next to the curve, and a row for each member's error."""
     run = train(TrainConfig(runs_path=str(tmp_path), max_timesteps=2, eval_freq=1, **SMALL))
     assert (run.folder / "model.png").read_bytes().startswith(b"\x89PNG")
     assert (run.folder / "learning_curve.png").is_file()

@@ -1,4 +1,4 @@
-"""Runs that share a folder with other processes, and with what others left there: none is lost, none stops another."""
+"""Runs that share a folder with other processes and their leftovers: none is lost, and none stops another."""
 
 import os
 from collections.abc import Callable
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("in_haste")
 
 
 def auto(folder: Path, side: str = "torch", **settings: Any) -> Path:
-    """A short run that goes on with whatever can be gone on with; returns its folder."""
+    """A short run that resumes any run it can; returns its folder."""
     return train(side, "td3_bc", folder, resume="auto", **settings)
 
 
@@ -27,7 +27,7 @@ def auto(folder: Path, side: str = "torch", **settings: Any) -> Path:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_run_that_begins_is_nobody_elses(fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its settings are there already, Weights & Biases is still starting: another `auto` leaves it alone."""
+    """Its settings already exist, and Weights & Biases is still starting: another `auto` leaves it alone."""
     others, start = [], Loggers.start
 
     def slow(loggers: Loggers, *args: Any) -> None:
@@ -51,7 +51,7 @@ def test_a_run_that_begins_is_nobody_elses(fails: bool, tmp_path: Path, monkeypa
 
 
 def test_a_run_that_is_finished_meanwhile_is_not_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process finishes it after its settings were read, and before it is locked."""
+    """Another process finishes it after its settings were read, but before it is locked."""
     with evaluation_fails(1), pytest.raises(ZeroDivisionError):
         train("torch", "td3_bc", tmp_path)
     run = only_run(tmp_path)
@@ -71,54 +71,54 @@ def test_a_run_that_is_finished_meanwhile_is_not_begun_again(tmp_path: Path, mon
         train("torch", "td3_bc", tmp_path, resume=str(run))
 
 
-# ---- what others left ----------------------------------------------------------------------------------------------
+# ---- leftovers of others -------------------------------------------------------------------------------------------
 
 
 def nested(run: Path) -> None:
-    """Deeper than any program should go."""
+    """Nests deeper than any program should go."""
     (run / "config.yaml").write_text("seed: " + "[" * 5000)
 
 
 def nested_in_blocks(run: Path) -> None:
-    """The same in lines."""
+    """Nests as deeply with lines."""
     (run / "config.yaml").write_text("".join(" " * depth + "a:\n" for depth in range(2000)))
 
 
 def aliases(run: Path) -> None:
-    """A few lines that stand for more text than there is memory."""
+    """A few lines that expand to more text than there is memory."""
     lines = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9) if i else 'x'}]" for i in range(30)]
     (run / "config.yaml").write_text("\n".join([*lines, "seed: *a29"]))
 
 
 def pipe(run: Path) -> None:
-    """Nobody writes into it, so that whoever reads it waits."""
+    """Nobody writes into it, so reading it would block."""
     (run / "config.yaml").unlink()
     os.mkfifo(run / "config.yaml")
 
 
 def binary(run: Path) -> None:
-    """No text at all."""
+    """Bytes that are not text."""
     (run / "config.yaml").write_bytes(bytes(range(256)))
 
 
 def numbers(run: Path) -> None:
-    """Lines of JSON, and no rows."""
+    """Lines of JSON that are not rows."""
     (run / "metrics.jsonl").write_text("1\n2\n" * 10_000)
 
 
 def other_rows(run: Path) -> None:
-    """Rows, and none of a run."""
+    """Rows that are not a run's."""
     (run / "metrics.jsonl").write_text('{"returns": "x"}\n' * 10_000)
 
 
 def unwritable(run: Path) -> None:
-    """No file that a run could write its metrics to."""
+    """A folder instead of a file that a run could write its metrics to."""
     (run / "metrics.jsonl").unlink()
     (run / "metrics.jsonl").mkdir()
 
 
 def no_checkpoint(run: Path) -> None:
-    """Its only one is damaged."""
+    """Damages its only checkpoint."""
     for path in (run / "checkpoints").iterdir():
         path.write_bytes(path.read_bytes()[:-100])
 
@@ -130,7 +130,7 @@ LEFT = [nested, nested_in_blocks, aliases, pipe, binary, numbers, other_rows, un
 def test_auto_passes_over_what_it_cannot_use(
     leave: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line tells of it; the run before it goes on."""
+    """One line reports it, and the previous run continues."""
     runs = []
     for _ in range(2):
         with stop_after(7), pytest.raises(Stopped):
@@ -150,14 +150,14 @@ def test_auto_passes_over_what_it_cannot_use(
 
 
 def test_no_room_for_a_new_run(tmp_path: Path) -> None:
-    """One line, and nothing is left."""
+    """One line says so, and nothing is left."""
     with full_disk(0), pytest.raises(InputError, match=r"cannot make .* \(File too large\): make room, or set runs_pa"):
         train("torch", "td3_bc", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_copies_that_cannot_be_written_are_refused_at_the_start(tmp_path: Path) -> None:
-    """Before the first update, by the name of their own folder, for new runs and for those that go on."""
+    """Before the first update, with the name of their own folder, for new runs and for resumed ones."""
     with stop_after(7), pytest.raises(Stopped):
         train("torch", "td3_bc", tmp_path / "runs")
     (tmp_path / "file").touch()
@@ -170,7 +170,7 @@ def test_copies_that_cannot_be_written_are_refused_at_the_start(tmp_path: Path) 
 
 
 def test_copies_that_do_not_fit_end_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the run itself keeps is whole, so it ends with its result."""
+    """The run's own files are whole, so it ends with its result."""
     with pytest.MonkeyPatch.context() as patch:
         write = record.write_atomically
 

@@ -1,4 +1,4 @@
-"""Runs on OGBench's single tasks in both frameworks, from files that its own environments made here."""
+"""Runs on OGBench's single tasks in both frameworks, on files made here by its own environments."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with the package's folder in it, and two sets in that."""
+    """A home that contains the package's folder with two sets."""
     found = tmp_path_factory.mktemp("home")
     point, cube = ogbench_files.pointmaze(2, 601, seed=0), ogbench_files.cube(1, 241, seed=0)
     for name, made in ((POINT, point), (CUBE, cube)):
@@ -37,13 +37,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For whoever asks where the user's files are."""
+    """Makes it the home of everything that looks for the user's files."""
     for variable in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(variable, str(home))
 
 
 def run_on(dataset: str, side: str, name: str, folder: Path) -> dict[str, Any]:
-    """The result of a short run by the dataset's own row, with smaller networks."""
+    """The result of a short run with the dataset's own row, but smaller networks."""
     env = f"ogbench:{dataset}-singletask-task2-v0"
     row = dataset_row(load_twin(side, name).TrainConfig, name, env)
     train(side, name, folder, **(row | SMALL[name] | {"env": env, "n_episodes": 1, "eval_freq": 4, "max_timesteps": 4}))
@@ -52,7 +52,7 @@ def run_on(dataset: str, side: str, name: str, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.thorough
 def test_a_maze_is_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From rows that lead to the task's goal BC reaches the goal; the rows lead from one corner to the other."""
+    """From rows that lead to the task's goal, from one corner to the other, BC learns to reach it."""
     monkeypatch.setenv("HOME", str(tmp_path))
     made = ogbench_files.pointmaze(40, 300, seed=0, task=1)
     ogbench_files.write(tmp_path / ".ogbench" / "data", f"{POINT}-v0", made, made)
@@ -79,7 +79,7 @@ def test_a_run_learns_from_a_maze_and_is_scored_by_success(side: str, name: str,
 @pytest.mark.parametrize("side", ["torch", pytest.param("jax", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("dataset", [POINT, pytest.param(CUBE, marks=pytest.mark.thorough)])
 def test_a_run_goes_on_in_its_task(dataset: str, side: str, tmp_path: Path) -> None:
-    """Rewards and ends of a step are the package's, as those of the data are."""
+    """Rewards and ends of a step are the package's, like those of the data."""
     env = f"ogbench:{dataset}-singletask-task2-v0"
     phases = {"offline_iterations": 2, "online_iterations": 210, "eval_freq": 212, "n_episodes": 1}
     train(side, "finetune/fql", tmp_path, **SMALL["fql"] | phases | {"env": env, "batch_size": 8})
@@ -98,7 +98,7 @@ def test_a_run_goes_on_in_its_task(dataset: str, side: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("side", ["torch", pytest.param("jax", marks=pytest.mark.thorough)])
 def test_a_run_learns_from_a_cube(side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By its set's row: the weight of the distance is that of FQL's authors. What it learnt can be played."""
+    """With its set's row: the weight of the distance is that of FQL's authors. The policy can be played."""
     result = run_on(CUBE, side, "fql", tmp_path)
     run = only_run(tmp_path)
     assert "distill_coef: 300.0" in (run / "config.yaml").read_text()

@@ -1,4 +1,4 @@
-"""What a run takes over from the checkpoint that it begins with, and what it says of that."""
+"""The parts of a checkpoint that a run inherits if it starts with it, and its messages about them."""
 
 import dataclasses
 from pathlib import Path
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("in_haste")
 
 
 def elsewhere(path: Path) -> Path:
-    """The same dataset from another part of the state space."""
+    """The same dataset in another part of the state space."""
     other = path.with_name(f"other_{path.name}")
     other.write_bytes(path.read_bytes())
     with h5py.File(other, "r+") as file:
@@ -31,7 +31,7 @@ def elsewhere(path: Path) -> Path:
 
 
 def begun_with(checkpoint: Path | str, env: Path, twin: Any = td3_bc, **settings: Any) -> Any:
-    """Settings of a run that begins with a checkpoint."""
+    """Settings of a run that starts with a checkpoint."""
     return twin.TrainConfig(env=str(env), load_model=str(checkpoint), device="cpu", n_episodes=1, **settings)
 
 
@@ -40,7 +40,7 @@ def begun_with(checkpoint: Path | str, env: Path, twin: Any = td3_bc, **settings
 def test_states_are_normalised_as_the_networks_know_them(
     side: str, settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever the run's own statistics would be; the policy earns what it did, and later runs inherit them too."""
+    """Whatever the run's own statistics would be; the policy's return is unchanged, and later runs inherit them too."""
     path = write(tmp_path, "Unit")
     first = SavedRun.open(last_checkpoint(train(side, "td3_bc", tmp_path / "first", env=str(path))))
     assert "states are normalised" not in capsys.readouterr().out
@@ -60,7 +60,7 @@ def test_states_are_normalised_as_the_networks_know_them(
 
 
 def test_nothing_is_said_where_nothing_contradicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run that goes on with its own data."""
+    """As in a run that continues with its own data."""
     path = write(tmp_path, "Twice")
     first = last_checkpoint(train("torch", "td3_bc", tmp_path / "first", env=str(path)))
     capsys.readouterr()
@@ -71,7 +71,7 @@ def test_nothing_is_said_where_nothing_contradicts(tmp_path: Path, capsys: pytes
 
 
 def test_actions_are_in_the_units_that_the_networks_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of another box; the environment's is not left all the same."""
+    """Another box's units; the environment's box is still respected."""
     first = last_checkpoint(train("torch", "td3_bc", tmp_path / "first", env=str(write(tmp_path, "Twice"))))
     capsys.readouterr()
     path = write(tmp_path, "Unit")
@@ -84,7 +84,7 @@ def test_actions_are_in_the_units_that_the_networks_know(tmp_path: Path, capsys:
 
 
 def test_a_checkpoint_of_before_acts_as_it_did(tmp_path: Path) -> None:
-    """Its networks' bound was the environment's, and it holds no box."""
+    """Its networks' bound was the environment's, and it contains no box."""
     path, checkpoint = write(tmp_path, "Twice"), tmp_path / "checkpoint.pt"
     config = td3_bc.TrainConfig(env=str(path), device="cpu")
     facts: dict[str, Any] = {"id": "boxed/Twice-v0", "state_dim": 3, "action_dim": 2, "max_action": 2.0}
@@ -107,7 +107,7 @@ def test_a_checkpoint_of_before_acts_as_it_did(tmp_path: Path) -> None:
 
 
 def test_a_file_without_statistics_brings_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Such as CORL's; nor does one that cannot be read, of which whoever loads it speaks."""
+    """For example CORL's; nor does an unreadable file, which whatever loads it reports."""
     path = write(tmp_path, "Twice")
     trainer = td3_bc.create_trainer(td3_bc.TrainConfig(device="cpu"), 3, 2, 1.0)
     td3_bc.save(trainer, tmp_path / "corl.pt")
@@ -119,7 +119,7 @@ def test_a_file_without_statistics_brings_none(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_auto_knows_the_names_that_one_algorithm_had(tmp_path: Path) -> None:
-    """A run of IQL from when `inverse_temperature` was `beta`."""
+    """A run of IQL from the time when `inverse_temperature` was `beta`."""
     run = train("torch", "iql", tmp_path, env=str(write(tmp_path, "Twice")))
     config = SavedRun.open(last_checkpoint(run)).config
     (run / "result.json").unlink()

@@ -1,4 +1,4 @@
-"""Evaluation beside the training: what a run counts and writes; and the twins, on two simulated devices."""
+"""Evaluation during training: what a run counts and writes; and the twins, on two simulated devices."""
 
 import dataclasses
 import io
@@ -22,13 +22,13 @@ from shared.runs.task import load_task
 from tests.runs.test_runs import Config, push, rows
 
 ROOT = Path(__file__).resolve().parents[2]
-# Seconds until a test gives up what it waits for
+# Seconds after which a test stops waiting
 PATIENCE = 30.0
 
 
 @pytest.mark.thorough
 def test_the_twins_on_two_devices() -> None:
-    """The tests of `tests/runs/test_background.py` in a process of their own: JAX counts a CPU's devices once."""
+    """Runs `tests/runs/test_background.py` in a process of its own, because JAX counts a CPU's devices only once."""
     options = ["-q", "-m", "", "-p", "no:cacheprovider", "--timeout=240"]
     command = [sys.executable, "-m", "pytest", *options, "tests/runs/test_background.py"]
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
@@ -38,7 +38,7 @@ def test_the_twins_on_two_devices() -> None:
 
 
 def test_without_a_cpu_training_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where JAX was told to use a GPU alone, it evaluates there, in turn: what is put beside would queue behind."""
+    """If JAX may use only a GPU, it evaluates there in turn, because parallel work would queue behind the training."""
     asked = []
 
     class Asked:
@@ -57,10 +57,10 @@ def test_without_a_cpu_training_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Loss:
-    """A number that the device has when it is read, or before that when it says so."""
+    """A number that the device has computed when it is read, or earlier if it says so."""
 
     def __init__(self, read: Callable[[], Any], is_ready: Callable[[], bool] = lambda: True) -> None:
-        """`read` is told."""
+        """`read` is called when the number is read."""
         self._read, self.is_ready = read, is_ready
 
     def __float__(self) -> float:
@@ -70,12 +70,12 @@ class Loss:
 
 @pytest.fixture
 def config(write_hdf5: Callable[..., Path], tmp_path: Path) -> Config:
-    """A run of twenty updates on a small dataset."""
+    """The settings of a run of twenty updates on a small dataset."""
     return Config(env=str(write_hdf5()), runs_path=str(tmp_path / "runs"), max_timesteps=20)
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Waits for it."""
+    """Waits until the condition is true."""
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
@@ -83,7 +83,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_only_what_is_waited_for_counts_as_evaluating(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an evaluation takes while the device trains is no time of its own; what it takes after that is."""
+    """The time of an evaluation does not count while the device trains, only the time that it takes afterwards."""
     clock, trained = [100.0], threading.Event()
     monkeypatch.setattr("shared.runs.progress.time.perf_counter", lambda: clock[0])
 
@@ -117,7 +117,7 @@ def test_only_what_is_waited_for_counts_as_evaluating(config: Config, monkeypatc
 
 
 def test_an_outcome_is_told_while_the_device_trains(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As soon as it is known, and not as late as the interval ends; its row has the rate of what was trained before."""
+    """As soon as it is known, not only at the interval's end; its row has the rate of the training before it."""
     clock, written = [100.0], []
     monkeypatch.setattr("shared.runs.progress.time.perf_counter", lambda: clock[0])
 
@@ -139,15 +139,15 @@ def test_an_outcome_is_told_while_the_device_trains(config: Config, monkeypatch:
 
 
 class Terminal(io.StringIO):
-    """A stream on which there is a bar."""
+    """A stream on which a bar is shown."""
 
     def isatty(self) -> bool:
-        """It says so."""
+        """Always true."""
         return True
 
 
 def test_the_bar_shows_both(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is trained and what is evaluated; its time, hence its rate, is that of training alone."""
+    """The progress of training and of evaluation; its time, and hence its rate, is that of training alone."""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     with Run(config, load_task(config), "cql", "jax") as run:
@@ -164,7 +164,7 @@ def test_the_bar_shows_both(config: Config, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_rows_come_in_the_order_in_which_they_were_asked_for(config: Config) -> None:
-    """Two evaluations after one update, before what was trained beside them; none is left at the end."""
+    """Two evaluations after one update, before the training alongside; none is left at the end."""
     with Run(config, load_task(config), "dt", "jax") as run:
         for step in (10, 20):
             run.advance(10)

@@ -1,4 +1,4 @@
-"""Environments of somebody else: found by `module:Id`, remembered by runs, and cut where they are endless."""
+"""Users' own environments: found by `module:Id`, remembered by runs, and cut if they are endless."""
 
 import json
 import os
@@ -23,14 +23,14 @@ from tests.runs.test_task import Config
 
 SIDES = ("torch", "jax")
 GLIDE, LEDGE, BOUNDLESS = (f"tests.own_envs:own/{name}-v0" for name in ("Glide", "Ledge", "Boundless"))
-# A module as somebody keeps it beside what he types
+# A module in the folder in which a user types commands
 REGISTERS = "import gymnasium\ngymnasium.register('lab/Arm-v0', 'tests.own_envs:Glide', max_episode_steps=9)\n"
 SHORT = {"max_timesteps": 4, "eval_freq": 4, "batch_size": 8, "n_episodes": 2, "device": "cpu"}
 
 
 @pytest.fixture
 def glided(tmp_path: Path) -> Callable[..., Path]:
-    """Writes steps of a gliding point, six episodes of ten rows that a time limit ended."""
+    """Writes steps of a gliding point, in six episodes of ten rows that a time limit ended."""
 
     def write(env_id: str | None, **arrays: np.ndarray) -> Path:
         rng = np.random.default_rng(0)
@@ -53,12 +53,12 @@ def glided(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(autouse=True)
 def told_again() -> None:
-    """What is said once a process is said once a test."""
+    """Repeats a message in each test that is printed once per process."""
     episodes.tell_of_cut.cache_clear()
 
 
 def lengths(run: Path) -> list[int]:
-    """The steps of each episode of the last evaluation."""
+    """The number of steps in each episode of the last evaluation."""
     return next(row["lengths"] for row in reversed(rows(run)) if "lengths" in row)
 
 
@@ -78,14 +78,14 @@ def test_a_file_names_the_environment_of_a_module_and_the_run_remembers_it(
 
 
 def run_beside(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command typed in a folder; only the suite itself is on Python's path."""
+    """Runs a command in a folder; only this repository is on Python's path."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def test_a_module_is_found_where_the_user_types(glided: Callable[..., Path], tmp_path: Path) -> None:
-    """By a program in another folder, and again by a command that knows nothing but the run."""
+    """By a program in another folder, and again by a command that is given only the run."""
     (tmp_path / "arm.py").write_text(REGISTERS)
     flags = [f"--{name}={value}" for name, value in SHORT.items()]
     program = [str(ROOT / "corl_torch" / "td3_bc.py"), "--env", str(glided("arm:lab/Arm-v0")), *flags]
@@ -153,7 +153,7 @@ def test_names_of_datasets_are_no_modules(name: str) -> None:
 def test_an_endless_environment_is_cut_at_the_datas_longest_episode_or_as_asked(
     given: int | None, expected: int, glided: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In evaluations and in films alike; it is said once."""
+    """Both in evaluations and in films; one line says so once."""
     run = train(
         "torch", "td3_bc", tmp_path, env=str(glided(BOUNDLESS)), max_episode_steps=given, max_timesteps=8, eval_freq=4
     )
@@ -182,7 +182,7 @@ def test_a_time_limit_of_its_own_counts_and_nothing_is_said(
 def test_steps_of_an_endless_environment_are_cut_too(
     side: str, given: int | None, expected: list[int], tmp_path: Path
 ) -> None:
-    """As timeouts, like the run's last step. Without a word of the user's that is after 1000 steps."""
+    """As timeouts, like the run's last step. Unless the user says otherwise, that is after 1000 steps."""
     settings = {"env": BOUNDLESS, "random_steps": 3, "max_episode_steps": given, "n_episodes": 1, "eval_freq": 12}
     run = train(side, "online/td3", tmp_path, **settings)
     kept = load_rows(run, 12, Rows)

@@ -1,4 +1,4 @@
-"""A run that was stopped, or lost its environment, and goes on ends with the bits of one that was not."""
+"""A run that was stopped, or that its environment ended, continues to the same bits as an undisturbed one."""
 
 import dataclasses
 import os
@@ -36,7 +36,7 @@ SIDES = ["torch", "jax"]
 
 @contextmanager
 def stop_after(updates: int) -> Iterator[None]:
-    """SIGTERM in the middle of things: once so many updates are counted, in this process."""
+    """Sends SIGTERM in the middle of training, once this process has counted this many updates."""
     advance, seen = Run.advance, [0]
 
     def counting(self: Run, done: int, *args: Any) -> None:
@@ -52,7 +52,7 @@ def stop_after(updates: int) -> Iterator[None]:
 
 @contextmanager
 def stop_in_the_first_call() -> Iterator[None]:
-    """SIGTERM while the first of several compiled calls computes, in JAX and in this process."""
+    """Sends SIGTERM while the first of several compiled calls computes, in JAX and in this process."""
     add, calls = History.add, [0]
 
     def adding(self: History, updates: int, found: Any) -> None:
@@ -69,7 +69,7 @@ def stop_in_the_first_call() -> Iterator[None]:
 
 @contextmanager
 def evaluation_fails(number: int) -> Iterator[None]:
-    """The evaluation of this number, from 1, raises half way."""
+    """Makes the evaluation with this number, from 1, raise an error half way."""
     seen = [0]
 
     def failing(evaluate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -88,7 +88,7 @@ def evaluation_fails(number: int) -> Iterator[None]:
 
 
 def disturb() -> None:
-    """What a process of its own would not share."""
+    """Changes state that a separate process would not share."""
     np.random.seed(99)
     torch.manual_seed(99)
 
@@ -96,9 +96,9 @@ def disturb() -> None:
 # ---- every twin ----------------------------------------------------------------------------------------------------
 
 
-# Those that make their own data, and where
+# Algorithms that collect their own data, and their environments
 IN_AN_ENVIRONMENT = {"sac": "d4rl/hopper-v2", "online/dqn": "CartPole-v1"}
-# Each has a loop of its own. TD3+BC's two say on the spot what all are held to.
+# Each has its own loop. TD3+BC's two are tested first, for what all have in common.
 TWINS = [
     pytest.param(f"{name}-{side}", marks=[] if name == "td3_bc" else pytest.mark.thorough)
     for name in PAIRS
@@ -108,7 +108,7 @@ TWINS = [
 
 @pytest.fixture(scope="module", params=TWINS)
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
-    """A twin's side and name, and a run of it that nothing disturbed."""
+    """A twin's framework and name, and an undisturbed run of it."""
     name, _, side = request.param.rpartition("-")
     if side == "jax":
         jax.clear_caches()
@@ -116,13 +116,14 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_a_stopped_run_ends_as_one_that_was_not(whole: tuple[str, str, Path], tmp_path: Path) -> None:
-    """Stopped in its first interval, then left by its environment in an evaluation; the same seed, the same bits."""
+    """Stopped in its first interval, then after an error in an evaluation; with the same seed, the same bits."""
     side, name, reference = whole
     with stop_after(1), pytest.raises(Stopped):
         train(side, name, tmp_path)
     run = only_run(tmp_path)
     (saved,) = (run / "checkpoints").glob("step_*")
-    # PyTorch's state is whole after any update, an environment's between its steps, JAX's after a call: an interval.
+    # The state is whole after any update in PyTorch, between steps in an environment, and after a call (interval) in
+    # JAX.
     in_calls = side == "jax" and name not in (*IN_AN_ENVIRONMENT, "model_based/dynamics")
     assert (saved.stem == "step_4") == in_calls
     disturb()
@@ -133,7 +134,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(whole: tuple[str, str, Path], tm
     assert train(side, name, tmp_path, resume="auto") == run
     assert_same_bits(run, reference)
     if side == "jax":
-        # All evaluations of all these starts are one program, and all intervals that need no other one.
+        # All evaluations after all these starts are one program, and so are all intervals that need no other one.
         twin, given = load_twin("jax", name), config("jax", name, tmp_path)
         starts = range(0, getattr(given, "switch", given.max_timesteps), 4)
         kinds = {tuple(PAIRS[name].interval_statics(given, start, 4).items()) for start in starts}
@@ -142,7 +143,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(whole: tuple[str, str, Path], tm
 
 
 def test_a_run_in_jax_stops_after_a_call(whole: tuple[str, str, Path], tmp_path: Path) -> None:
-    """Within an interval that is several calls; it goes on there, to the bits of one that is a single call."""
+    """In the middle of an interval with several calls; it continues there, to the bits of one with a single call."""
     side, name, reference = whole
     if side == "torch" or name in (*IN_AN_ENVIRONMENT, "model_based/dynamics"):
         pytest.skip("it has no such calls")
@@ -155,7 +156,7 @@ def test_a_run_in_jax_stops_after_a_call(whole: tuple[str, str, Path], tmp_path:
 
 
 def returns_for_0_and_100(name: str, env_id: str, dataset: str) -> dict[str, float]:
-    """D4RL's, or what a dataset states; nothing where values or returns are reported as they are."""
+    """D4RL's, or those stated by a dataset; empty if values or returns are reported unscaled."""
     if name.startswith("evaluation/") or name == "model_based/dynamics":
         return {}
     if env_id == "d4rl/hopper-v2":
@@ -165,7 +166,7 @@ def returns_for_0_and_100(name: str, env_id: str, dataset: str) -> dict[str, flo
 
 
 def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> None:
-    """Settings, dataset, versions, normalisation, update: readable by the framework's own reader."""
+    """Settings, dataset, versions, normalisation and update, which the framework's own reader can read."""
     side, name, run = whole
     content = read(last_checkpoint(run))
     assert (content["algorithm"], content["step"]) == (name, 12)
@@ -189,12 +190,12 @@ def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> N
     assert content["total_it"] == (11 if name == "online/dqn" else 12)
 
 
-# ---- where a run goes on -------------------------------------------------------------------------------------------
+# ---- resuming ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("side", SIDES)
 def test_nothing_is_lost_when_the_first_evaluation_fails(side: str, tmp_path: Path) -> None:
-    """The training before it is saved, and its evaluation comes first when the run goes on."""
+    """The training before it is saved, and its evaluation comes first when the run is resumed."""
     with evaluation_fails(1), pytest.raises(ZeroDivisionError):
         train(side, "td3_bc", tmp_path)
     run = only_run(tmp_path)
@@ -207,7 +208,7 @@ def test_nothing_is_lost_when_the_first_evaluation_fails(side: str, tmp_path: Pa
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_run_without_a_checkpoint_begins_again_in_its_folder(side: str, tmp_path: Path) -> None:
-    """As after a kill in the first interval; half a checkpoint, and half a row, are gone."""
+    """As after a kill in the first interval; half a checkpoint and half a row are removed."""
     reference = train(side, "td3_bc", tmp_path / "whole")
     with stop_after(1), pytest.raises(Stopped):
         train(side, "td3_bc", tmp_path / "cut")
@@ -222,9 +223,9 @@ def test_a_run_without_a_checkpoint_begins_again_in_its_folder(side: str, tmp_pa
 
 
 def test_auto_takes_the_latest_unfinished_run_of_the_same_settings(tmp_path: Path) -> None:
-    """Not another seed's, not a finished one, not one that still goes on, not an older one; else a new one begins.
+    """Not another seed's, nor a finished, running or older one; if there is none, a new one starts.
 
-    The order of settings in `config.yaml` may be another version's.
+    Another version may have ordered the settings in `config.yaml` differently.
     """
     train("torch", "td3_bc", tmp_path)
     (finished,) = tmp_path.iterdir()
@@ -241,7 +242,7 @@ def test_auto_takes_the_latest_unfinished_run_of_the_same_settings(tmp_path: Pat
 
 
 def test_a_run_that_goes_on_elsewhere_is_left_alone(tmp_path: Path) -> None:
-    """Named, it is refused; `auto` begins another."""
+    """If it is named, it is refused; `auto` starts another."""
     found = []
     evaluate = Evaluator.__call__
 
@@ -285,7 +286,7 @@ def test_what_cannot_go_on_is_refused(fault: str, unfinished: Path) -> None:
 
 
 def test_a_setting_that_came_after_a_run_had_its_default_value(unfinished: Path) -> None:
-    """If the setting is marked so: then a run of an earlier version goes on, and not with another value."""
+    """If the setting is marked so, a run of an earlier version can be resumed, but not with another value."""
     settings = config("torch", "td3_bc", unfinished.parent, resume=str(unfinished))
     cls = type(settings)
     marked, unmarked = (
@@ -302,7 +303,7 @@ def test_a_setting_that_came_after_a_run_had_its_default_value(unfinished: Path)
 
 
 def test_settings_that_are_cut_off_are_refused(unfinished: Path) -> None:
-    """A file that lost its end does not go on with defaults in the place of what it lost."""
+    """A file that lost its end is not resumed with defaults for the missing settings."""
     path = unfinished / "config.yaml"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(InputError, match="None, not"):
@@ -321,19 +322,19 @@ def test_a_finished_run_says_so(tmp_path: Path) -> None:
 
 
 def test_another_dataset_is_refused(write_hdf5: Callable[..., Path], tmp_path: Path) -> None:
-    """A file of the same name with other numbers in it."""
+    """A file with the same name but other numbers."""
     path = write_hdf5()
     with stop_after(7), pytest.raises(Stopped):
         train("torch", "td3_bc", tmp_path / "runs", env=str(path))
     write_hdf5(rewards=np.ones(60, np.float32))
     run = only_run(tmp_path / "runs")
-    for _ in range(2):  # and the refused run is not taken for one that goes on
+    for _ in range(2):  # and the refused run does not count as running
         with pytest.raises(InputError, match="learnt from another dataset"):
             train("torch", "td3_bc", tmp_path / "runs", env=str(path), resume=str(run))
 
 
 def test_the_folder_alone_names_the_settings(unfinished: Path) -> None:
-    """`--resume FOLDER` needs no other flag; one that differs is seen."""
+    """`--resume FOLDER` needs no other flag, and one that differs is noticed."""
     cls = type(config("torch", "td3_bc", unfinished))
     found = parse(cls, "td3_bc", ["--resume", str(unfinished)])
     wanted = from_settings(cls, "td3_bc", yaml.safe_load((unfinished / "config.yaml").read_text()), "")
@@ -344,12 +345,12 @@ def test_the_folder_alone_names_the_settings(unfinished: Path) -> None:
     assert parse(cls, "td3_bc", ["--resume", "auto"]).max_timesteps != wanted.max_timesteps
 
 
-# ---- what is kept --------------------------------------------------------------------------------------------------
+# ---- kept checkpoints ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("side", SIDES)
 def test_the_last_two_and_the_best_are_kept(side: str, tmp_path: Path) -> None:
-    """And CORL's own setting keeps them all, elsewhere."""
+    """CORL's own setting keeps them all, in another folder."""
     copies = tmp_path / "copies"
     run = train(side, "td3_bc", tmp_path / "runs", max_timesteps=24, checkpoints_path=str(copies))
     means = {row["step"]: row["return_mean"] for row in rows(run) if "returns" in row}

@@ -1,4 +1,4 @@
-"""What a run leaves behind, and what it tells meanwhile."""
+"""The files that a run leaves, and its output on the way."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ from shared.runs.wandb_side import WandbLogger
 
 @dataclasses.dataclass(frozen=True)
 class Config(TransitionsConfig):
-    """A short run."""
+    """The settings of a short run."""
 
     name: str = "CQL"
     group: str = "CQL-D4RL"
@@ -40,18 +40,18 @@ class Config(TransitionsConfig):
 
 @pytest.fixture
 def config(write_hdf5: Callable[..., Path], tmp_path: Path) -> Config:
-    """A run on a small dataset whose policies are known."""
+    """The settings of a run on a small dataset with known policies."""
     path = write_hdf5({"env_id": "d4rl/hopper-v2", "medium_return_mean": 1500.0, "expert_return_mean": 3000.0})
     return Config(env=str(path), runs_path=str(tmp_path / "runs"))
 
 
 def push(observations: np.ndarray) -> np.ndarray:
-    """A policy that falls over soon."""
+    """A policy that soon falls."""
     return np.full((len(observations), 3), 0.5)
 
 
 def run_to_the_end(config: Config, task: Task) -> Run:
-    """Four evaluations, ten updates apart."""
+    """Makes four evaluations, ten updates apart."""
     with Run(config, task, "cql", "torch", device="cpu") as run:
         for step in range(10, 50, 10):
             run.advance(10)
@@ -86,7 +86,7 @@ def test_a_run_leaves_its_folder(config: Config, capsys: pytest.CaptureFixture[s
     assert printed.out.count("s after the process started") == 1
     assert printed.out.count("D4RL score") == 4 + 1 + 2
     assert str(run.folder) in printed.out.splitlines()[-4]
-    assert printed.err == ""  # no bar where there is no terminal
+    assert printed.err == ""  # no bar without a terminal
 
 
 def test_the_result_says_what_the_scores_depend_on(config: Config) -> None:
@@ -114,7 +114,7 @@ def test_the_result_says_what_the_scores_depend_on(config: Config) -> None:
 
 def test_the_config_of_a_run_loads_again(config: Config) -> None:
     run = run_to_the_end(config, load_task(config))
-    # Any table will do: the file gives every setting.
+    # Any table will do, because the file gives every setting.
     assert parse(Config, "cql", ["--config_path", str(run.folder / "config.yaml")]) == config
 
 
@@ -132,7 +132,7 @@ def test_a_return_in_another_environment_is_no_d4rl_score(config: Config, capsys
 def test_a_return_in_gymnasium_robotics_is_normalised_and_no_d4rl_score(
     config: Config, write_hdf5: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has a name of its own, in files, in print and on the curve's axis."""
+    """It has its own name in files, in print and on the curve's axis."""
     path = write_hdf5({"expert_return_mean": 161.86}, observations=np.zeros((60, 4)), actions=np.zeros((60, 2)))
     config = dataclasses.replace(config, env=str(path), eval_env="robotics/maze2d-umaze")
     with Run(config, load_task(config), "cql", "torch", device="cpu") as run:
@@ -260,9 +260,9 @@ def test_wandb_is_not_imported_unless_asked_for(config: Config, monkeypatch: pyt
 
 
 def wandb_record(run: Run, texts: tuple[bytes, ...]) -> bytes:
-    """What Weights & Biases wrote, once these texts are there, or after half a minute.
+    """The record of Weights & Biases, once these texts are in it, or after half a minute.
 
-    Its own process writes the file, and on a busy machine a moment after the run has ended.
+    Its own process writes the file, on a busy machine some time after the run has ended.
     """
     (record,) = (run.folder / "wandb").glob("offline-run-*/run-*.wandb")
     end = time.monotonic() + 30
@@ -273,14 +273,14 @@ def wandb_record(run: Run, texts: tuple[bytes, ...]) -> bytes:
 
 @pytest.mark.usefixtures("nobody_logged_in")
 def test_wandb_keeps_runs_of_one_process_apart(config: Config) -> None:
-    """As several seeds are."""
+    """As several seeds do."""
     first, second = (dataclasses.replace(config, wandb_mode="offline", seed=seed) for seed in (1, 2))
     with Run(first, load_task(first), "cql", "jax") as one, Run(second, load_task(second), "cql", "jax") as two:
         one.log(1, {"loss_of_one": 0.5})
         two.log(1, {"loss_of_two": 0.5})
     for run, name, other in ((one, b"loss_of_one", b"loss_of_two"), (two, b"loss_of_two", b"loss_of_one")):
         record = wandb_record(run, (name,))
-        # What the terminal showed stands there too, where a name is followed by a space.
+        # The terminal's output is in it too, where a name is followed by a space.
         assert re.search(name + b"[^ ]", record)
         assert not re.search(other + b"[^ ]", record)
 
@@ -306,25 +306,25 @@ def test_wandb_online_without_a_key_is_refused_before_anything_is_written(config
 
 @dataclasses.dataclass
 class FakeWandb:
-    """Records what it is told, or fails to start."""
+    """Records its calls, or fails to start."""
 
     starts: bool = True
     exit_codes: list[int] = dataclasses.field(default_factory=list)
 
     class Error(Exception):
-        """Their own errors derive from it."""
+        """The base of the library's own errors."""
 
     def init(self, **settings: Any) -> "FakeWandb":
-        """Starts unless told otherwise; its record is itself."""
+        """Starts unless configured to fail; the run that it returns is itself."""
         if not self.starts:
             raise self.Error("no\nnetwork")
         return self
 
     def log(self, row: dict[str, Any], step: int) -> None:
-        """Takes anything."""
+        """Accepts anything."""
 
     def finish(self, exit_code: int) -> None:
-        """Remembers how the run ended."""
+        """Records how the run ended."""
         self.exit_codes.append(exit_code)
 
 

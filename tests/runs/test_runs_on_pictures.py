@@ -1,4 +1,4 @@
-"""Runs of algorithms with vectors of actions that see images, from a dataset and in an environment."""
+"""Runs on images of algorithms with continuous actions, on a dataset and in an environment."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ IN_ENVIRONMENT = SEEN | {"env": "silhouettes/hopper-v2", "hidden_dim": 16, "rand
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A drawn dataset: two whole episodes of the bundled one."""
+    """A drawn dataset with two whole episodes of the bundled one."""
     folder = tmp_path_factory.mktemp("pictures")
     with h5py.File(dataset_path("mini/hopper-medium-replay")) as whole, h5py.File(folder / "states.hdf5", "w") as few:
         ends = whole["terminals"][:].nonzero()[0]
@@ -38,7 +38,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_drawn_dataset_shows_the_states_and_holds_all_else(pictures: Path) -> None:
-    """It names the environment that shows them, and where it came from."""
+    """It names the environment that shows them, and its source."""
     with h5py.File(pictures) as drawn, h5py.File(pictures.with_name("states.hdf5")) as states:
         assert drawn["observations"].shape == (len(states["rewards"]), 1, 64, 64)
         for name in ("actions", "rewards", "terminals", "timeouts"):
@@ -59,7 +59,7 @@ def test_a_drawn_dataset_shows_the_states_and_holds_all_else(pictures: Path) -> 
 def test_what_cannot_be_drawn_is_told(
     of: str, message: str, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With exit code 2; no file is written, and none that is there is replaced."""
+    """With exit code 2; no file is written or replaced."""
     output, given = tmp_path / "drawn.hdf5", str(pictures) if of == "pictures" else of
     if "exists" in message:
         output.write_text("mine")
@@ -74,7 +74,7 @@ def test_what_cannot_be_drawn_is_told(
 def test_a_policy_learns_from_pictures(
     side: str, algorithm: str, own: dict[str, Any], pictures: Path, tmp_path: Path
 ) -> None:
-    """A run that was stopped ends as one that was not; its policy plays, and scores are D4RL's."""
+    """A stopped run ends like an undisturbed one; its policy can be played, and scores are D4RL's."""
     settings = SEEN | {"env": str(pictures), "normalize": False} | own
     reference = train(side, algorithm, tmp_path / "whole", **settings)
     with stop_after(3), pytest.raises(Stopped):
@@ -91,7 +91,7 @@ def test_a_policy_learns_from_pictures(
 
 @of_each_side
 def test_sac_learns_from_what_it_sees(side: str, tmp_path: Path) -> None:
-    """It keeps stacks of pictures, and its updates begin after the random steps."""
+    """It stores stacks of pictures, and its updates start after the random steps."""
     run = train(side, "sac", tmp_path, max_timesteps=8, **IN_ENVIRONMENT)
     assert [row["step"] for row in rows(run) if "actor_loss" in row] == [4, 8]
     seen = load_rows(run, 8, Rows).observations

@@ -1,4 +1,4 @@
-"""Saving costs a run next to nothing: less than a fiftieth of an interval of default length, with default networks."""
+"""Saving takes less than 2% of an interval of default length, with default networks."""
 
 import time
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def columns() -> Batch:
 
 
 def best_of_three(action: Callable[[], Any]) -> float:
-    """Seconds; other jobs only ever slow it down."""
+    """The lowest of three times in seconds, because other jobs can only slow it down."""
     seconds = []
     for _ in range(3):
         begin = time.perf_counter()
@@ -42,7 +42,7 @@ def best_of_three(action: Callable[[], Any]) -> float:
 
 
 def torch_costs(folder: Path) -> tuple[float, float]:
-    """Seconds of 50 updates, and of a save."""
+    """Seconds for 50 updates, and for a save."""
     config = td3_bc.TrainConfig(device="cpu")
     trainer = td3_bc.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     dataset = torch_data.to_device(columns(), torch.device("cpu"))
@@ -56,13 +56,13 @@ def torch_costs(folder: Path) -> tuple[float, float]:
 
 
 def jax_costs(folder: Path) -> tuple[float, float]:
-    """Seconds of 50 updates, compilation left out, and of a save."""
+    """Seconds for 50 updates, without compilation, and for a save."""
     config = jax_td3_bc.TrainConfig()
     state = jax_td3_bc.create_train_state(jax.random.key(0), config, STATE_DIM, ACTION_DIM, 1.0)
     dataset = jax_data.to_device(columns())
 
     def learn() -> None:
-        # The state is given away, so each time a copy is.
+        # The state is donated, so each call gets a copy.
         given = jax.tree.map(jnp.copy, state)
         jax.block_until_ready(jax_td3_bc.train_interval(given, jax.random.key(1), dataset, 0, 50, 0))
 
@@ -72,14 +72,14 @@ def jax_costs(folder: Path) -> tuple[float, float]:
 
 @pytest.mark.parametrize("costs", [torch_costs, jax_costs])
 def test_a_checkpoint_costs_little(costs: Callable[[Path], tuple[float, float]], tmp_path: Path) -> None:
-    """TD3+BC, whose updates are among the cheapest there are."""
+    """With TD3+BC, whose updates are among the cheapest."""
     learning, saving = costs(tmp_path)
     interval = learning / 50 * td3_bc.TrainConfig().eval_freq
     assert saving < SHARE * interval, f"{saving:.3f} s of {interval:.1f}"
 
 
 def test_a_long_experience_costs_no_more_than_a_short_one(tmp_path: Path) -> None:
-    """Of a million steps only the last five thousand are written, and a tenth of a second is plenty for them."""
+    """Of a million steps only the last five thousand are written, for which a tenth of a second is plenty."""
     experience = Experience("d4rl/hopper-v2", 1_000_000)
     experience.size = 995_000
     experience.save(tmp_path)
@@ -89,5 +89,5 @@ def test_a_long_experience_costs_no_more_than_a_short_one(tmp_path: Path) -> Non
     seconds = time.perf_counter() - begin
     sizes = sorted(path.stat().st_size for path in tmp_path.iterdir())
     assert sizes[0] * 150 < sizes[1]
-    # Next to 5000 updates and steps of MuJoCo, which by the README's rates take tens of seconds.
+    # Compared with 5000 updates and steps of MuJoCo, which take tens of seconds at the README's rates.
     assert seconds < 0.5

@@ -1,4 +1,4 @@
-"""Several seeds side by side: their turns, their meetings, their ends; and each is what its run alone would be."""
+"""Several seeds side by side: their turns, meetings and ends; and each equals its run alone."""
 
 import dataclasses
 import inspect
@@ -37,9 +37,9 @@ from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, r
 pytestmark = pytest.mark.usefixtures("in_haste")
 
 ROOT = Path(__file__).resolve().parents[2]
-# Of those that compute together: with a phase, updates in chunks, windows and dropout, rows of their own.
+# Examples of those that compute together: with a phase, updates in chunks, windows and dropout, rows of their own.
 TOGETHER = ["td3_bc", "cql", "dt", "model_based/mopo"]
-# In double precision. 2.3e-14 was measured; another machine's products add in another order.
+# In double precision. 2.3e-14 was measured; another machine's products may add in another order.
 ROUNDING = 1e-11
 SHORT = {"max_timesteps": 6, "eval_freq": 6, "n_episodes": 1, "batch_size": 8}
 METRIC = "D4RL normalised score over the last evaluations, 3 at most"
@@ -47,14 +47,14 @@ METRIC = "D4RL normalised score over the last evaluations, 3 at most"
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What `train_seeds` looks at."""
+    """The settings that `train_seeds` reads."""
 
     seed: int = 3
     resume: str = ""
 
 
 def doubled(parts: list[int]) -> list[int]:
-    """The answers of a meeting."""
+    """The results of a meeting."""
     return [2 * part for part in parts]
 
 
@@ -145,7 +145,7 @@ def test_a_seed_that_fails_leaves_the_others_alone(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("where", ["train", "together"])
 def test_what_nobody_foresaw_ends_them_all(where: str) -> None:
-    """Each of them in its own `with`."""
+    """Each of them in its own `with` block."""
     closed = []
 
     def together(parts: list[int]) -> list[int]:
@@ -180,7 +180,7 @@ def test_settings_that_one_cannot_use_are_not_tried_by_the_next() -> None:
 
 
 def test_a_signal_ends_them_all() -> None:
-    """Each hears it where its state is whole, none is begun after it, and handlers are put back."""
+    """Each stops when its state is whole, none is started afterwards, and handlers are restored."""
     handler, heard = signal.getsignal(signal.SIGTERM), []
 
     def together(parts: list[int]) -> list[int]:
@@ -213,7 +213,7 @@ def test_a_signal_that_comes_when_all_is_done_changes_nothing() -> None:
 
 
 def test_a_request_hears_no_signal_of_before() -> None:
-    """In a thread of its own, once the main thread's request is over."""
+    """In a separate thread, once the main thread's request is over."""
     with StopRequest(lambda: "saved") as stop:
         signal.raise_signal(signal.SIGTERM)
     with ThreadPoolExecutor() as pool:
@@ -222,7 +222,7 @@ def test_a_request_hears_no_signal_of_before() -> None:
 
 
 def test_no_further_seed_begins_after_a_signal() -> None:
-    """As where they train one after another."""
+    """As when they train one after another."""
     begun = []
 
     def train(config: Config) -> None:
@@ -261,13 +261,13 @@ def test_summary_names_every_seed() -> None:
 
 
 def all_seeds(side: str, name: str, folder: Path, number: int, **settings: Any) -> list[Path]:
-    """Trains them; returns their folders."""
+    """Trains all seeds; returns their folders."""
     twin = load_twin(side, name)
     return [run.folder for run in train_seeds(twin.train, config(side, name, folder, **settings), number)]
 
 
 def assert_alike(ours: Path, theirs: Path) -> None:
-    """The train states in two runs' last checkpoints, but for rounding."""
+    """Checks that the train states in two runs' last checkpoints are equal up to rounding."""
     states = [jax.tree_util.tree_leaves_with_path(read(last_checkpoint(run))["state"]) for run in (ours, theirs)]
     named = [{jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in state} for state in states]
     apart = errors(*named)
@@ -277,7 +277,7 @@ def assert_alike(ours: Path, theirs: Path) -> None:
 
 @pytest.fixture
 def float64() -> Iterator[None]:
-    """In every thread, where `jax.enable_x64` is for one."""
+    """In every thread, unlike `jax.enable_x64`, which is for one."""
     jax.config.update("jax_enable_x64", True)
     yield
     jax.config.update("jax_enable_x64", False)
@@ -287,7 +287,7 @@ def float64() -> Iterator[None]:
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", TOGETHER)
 def test_each_seed_in_jax_is_its_own_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same draws, hence the same updates; all of them in one program."""
+    """The same draws and hence the same updates, all of them in one program."""
     present = []
 
     def counting(order: int, part: Any, together: Callable) -> Any:
@@ -304,7 +304,7 @@ def test_each_seed_in_jax_is_its_own_run(name: str, tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("name", [name for name in PAIRS if name not in ("sac", "model_based/dynamics")])
 def test_every_twin_meets_the_others(name: str) -> None:
-    """All but SAC, whose data are of its own making, and a dynamics model, whose seeds hold out rows of their own."""
+    """All but SAC, which collects its own data, and dynamics models, whose seeds hold out different rows."""
     twin = PAIRS[name].jax
     loop = getattr(twin, "train_on_dataset", twin.train)
     assert "train_together(train_interval, state," in re.sub(r"\(\s+", "(", inspect.getsource(loop))
@@ -313,7 +313,7 @@ def test_every_twin_meets_the_others(name: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", PAIRS)
 def test_draws_are_those_of_the_run_alone(name: str) -> None:
-    """But for rounding: a key is not told how many are drawn from beside it. NumPy computes both."""
+    """Up to rounding: a key does not depend on how many others are drawn from. NumPy computes both."""
     pair = PAIRS[name]
     config = pair.jax.TrainConfig(**pair.variants["default"])
     inputs, statics = pair.draw_inputs(pair.load(bundled_rows()), 3), pair.draw_statics(config, 7)
@@ -336,14 +336,14 @@ def _numbers(drawn: Any) -> np.ndarray:
 @pytest.mark.thorough
 @pytest.mark.parametrize(("side", "name"), [("torch", "td3_bc"), ("torch", "sac"), ("jax", "sac")])
 def test_one_after_another_keeps_every_bit(side: str, name: str, tmp_path: Path) -> None:
-    """Where nothing is computed together, a seed's run is that of the seed alone."""
+    """If nothing is computed together, a seed's run is that of the seed alone."""
     together = all_seeds(side, name, tmp_path / "runs", 2)
     assert_same_bits(together[1], train(side, name, tmp_path / "runs", seed=2))
 
 
 @pytest.mark.thorough
 def test_seeds_go_on_where_they_were_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped in the second of three intervals, and resumed by `auto`: the bits of those that were not."""
+    """Stopped in the second of three intervals and resumed by `auto`, they have the bits of undisturbed ones."""
     whole = all_seeds("jax", "td3_bc", tmp_path / "whole", 2)
 
     def stopping(order: int, part: Any, together: Callable) -> Any:
@@ -365,7 +365,7 @@ def test_seeds_go_on_where_they_were_stopped(tmp_path: Path, monkeypatch: pytest
 def test_seeds_that_were_killed_between_two_saves_go_on_together(
     step: int, left: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some have saved once more than others, or are evaluated already: the bits are those of a run that was not."""
+    """Some have saved once more than others or are already evaluated, yet the bits are those of undisturbed ones."""
     save, killed = Run.save, tmp_path / "killed"
 
     def saving(self: Run, at: int, write: Callable[..., None]) -> None:
@@ -400,7 +400,7 @@ def test_seeds_go_on_from_what_all_have_saved(saved: list[list[int]], last: int 
 
 
 def test_no_seed_is_over_before_all_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In PyTorch a seed that is done waits for the next one. Killed meanwhile, both go on, and neither begins anew."""
+    """In PyTorch a finished seed waits for the next one. If both are killed then, they resume; neither starts again."""
     whole = all_seeds("torch", "td3_bc", tmp_path / "whole", 2)
     save, killed = Run.save, tmp_path / "killed"
 
@@ -430,7 +430,7 @@ def test_seeds_share_the_devices_without_a_word_between_them(tmp_path: Path) -> 
     (program,) = programs.glob("*jit__vmapped.cpu_after_optimizations.txt")
     text = program.read_text()
     assert "num_partitions=4" in text
-    # What each device is given and gives: nothing of it is of all four seeds.
+    # The inputs and outputs of each device: none of them is for all four seeds.
     (layout,) = re.findall(r"entry_computation_layout=(.*)", text)
     assert "[1," in layout
     assert "[4," not in layout
@@ -438,7 +438,7 @@ def test_seeds_share_the_devices_without_a_word_between_them(tmp_path: Path) -> 
 
 
 def on_four_devices(folder: Path, programs: Path) -> list[Path]:
-    """Trains four seeds in a process that has four devices, and keeps programs; returns their folders in order."""
+    """Trains four seeds in a process with four devices, and dumps programs; returns their folders in order."""
     flags = "--xla_force_host_platform_device_count=4"
     flags += f" --xla_dump_to={programs} --xla_dump_hlo_module_re=.*vmapped.*"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_COMPILATION_CACHE": "false"}
@@ -453,7 +453,7 @@ def on_four_devices(folder: Path, programs: Path) -> list[Path]:
 
 
 def test_the_command_refuses_what_it_cannot_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With status 2, in a line."""
+    """With status 2, in one line."""
     twin = load_twin("torch", "td3_bc")
     for flag, message in (
         ("x", "error: argument --seeds: invalid int value: 'x'"),

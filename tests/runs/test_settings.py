@@ -1,4 +1,4 @@
-"""What every run has is said once, and `--help` tells it of every algorithm."""
+"""Settings that every run has are declared once, and `--help` shows them for every algorithm."""
 
 import dataclasses
 import re
@@ -15,7 +15,7 @@ TWINS = [(framework, name) for framework in FRAMEWORKS for name in algorithms(fr
 
 @dataclasses.dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The settings of an update."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -23,7 +23,7 @@ class Hyperparameters:
 
 @dataclasses.dataclass(frozen=True)
 class Config(Hyperparameters, EnsembleConfig):
-    """Settings from all over."""
+    """Settings from several base classes."""
 
     name: str = "other"
     # Episodes, said anew
@@ -34,13 +34,13 @@ class Config(Hyperparameters, EnsembleConfig):
 
 @dataclasses.dataclass(frozen=True)
 class Uncommented(Hyperparameters, TransitionsConfig):
-    """A setting that nobody explains."""
+    """A setting without a comment."""
 
     secret: int = 3
 
 
 def explained(config_class: type, name: str, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
-    """The help of each setting, by the group that it stands in; empty where there is none but bounds and default."""
+    """The help of each setting, by group; empty if there is nothing but bounds and default."""
     with pytest.raises(SystemExit):
         parse(config_class, name, ["--help"])
     groups = re.split(r"\n(run|algorithm):\n", capsys.readouterr().out)

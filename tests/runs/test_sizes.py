@@ -1,4 +1,4 @@
-"""Sizes beyond memory: a line before the run, or a line at its end, and no traceback."""
+"""Sizes beyond the memory: one line before the run or at its end, and no traceback."""
 
 import dataclasses
 import errno
@@ -25,7 +25,7 @@ from shared.runs.run import Run
 from shared.runs.seeds import train_seeds
 from tests.runs.stopped_runs import config, only_run
 
-# Each is refused before anything of its size is made.
+# Each is refused before anything of its size is allocated.
 BEYOND = [
     ("td3_bc", "batch_size", 10**9),
     ("cql", "cql_n_actions", 10**8),
@@ -41,13 +41,13 @@ BEYOND = [
     ("bcq", "critic_hidden_dims", (2_000_000, 2_000_000)),
     ("rebrac", "critic_n_hiddens", 10**9),
 ]
-# Each of DT's episodes has an environment of its own. So many of a robot do not fit; a million of Pendulum's do.
+# Each of DT's episodes has its own environment. This many of a robot do not fit; a million of Pendulum's do.
 DATA = {"dt": {"env": "mini/hopper-mostly-expert"}}
 
 
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
-    """Sets what the machine and its GPU have, in GiB."""
+    """Returns a function that sets the memory of the machine and its GPU, in GiB."""
 
     def set_memory(machines: int, gpus: int) -> None:
         monkeypatch.setattr(memory, "memory", lambda: machines * 2**30)
@@ -67,7 +67,7 @@ def test_what_no_machine_holds_is_refused(side: str, name: str, setting: str, va
 
 @pytest.mark.parametrize("name", tables())
 def test_every_width_of_every_algorithm_counts(name: str, little_memory: Callable[[int, int], None]) -> None:
-    """And how many networks there are of it."""
+    """So does the number of networks with it."""
     little_memory(64, 0)
     config_class = load_twin("torch", name).TrainConfig
     for field in dataclasses.fields(config_class):
@@ -78,7 +78,7 @@ def test_every_width_of_every_algorithm_counts(name: str, little_memory: Callabl
 
 
 def test_every_environment_of_a_sequence_model_counts(little_memory: Callable[[int, int], None]) -> None:
-    """Each episode has one, and so its own model of the robot."""
+    """Each episode has its own, with its own model of the robot."""
     little_memory(1, 0)
     settings = config("torch", "dt", Path("unused"), **DATA["dt"], n_episodes=10_000)
     check_settings(settings)
@@ -96,7 +96,7 @@ def test_so_many_seeds_are_refused(tmp_path: Path) -> None:
 def test_no_run_of_ours_is_refused_where_there_is_a_gibibyte(
     name: str, little_memory: Callable[[int, int], None]
 ) -> None:
-    """Not the defaults, and not the bundled dataset's row."""
+    """Neither the defaults nor the bundled dataset's row."""
     little_memory(1, 0)
     twin = load_twin("torch", name)
     row = dataset_row(twin.TrainConfig, name, twin.TrainConfig.env)
@@ -128,7 +128,7 @@ def test_a_gpu_may_hold_more_than_the_machine(little_memory: Callable[[int, int]
 def test_a_containers_limit_counts(
     group: str, limits: dict[str, str], expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of either version of cgroups, of the process's own group or of one around it."""
+    """For both versions of cgroups, and for the process's own group or one around it."""
     for name, limit in limits.items():
         path = tmp_path / "groups" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -196,7 +196,7 @@ def test_a_run_says_what_to_lower_and_what_is_saved(
 
 @pytest.mark.parametrize(("number", "saved"), [(1, "nothing was saved yet"), (2, "each seed keeps its checkpoints")])
 def test_outside_of_a_run_too(number: int, saved: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """While networks are made, say."""
+    """For example while networks are being created."""
 
     def train(settings: Any) -> None:
         raise MemoryError

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, as users and job schedulers send them: an answer at once, all saved, a status of its own."""
+"""Ctrl-C and SIGTERM, as users and job schedulers send them: an immediate answer, everything saved, its own status."""
 
 import os
 import signal
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG = ["--max_timesteps", "30000", "--n_episodes", "1", "--device", "cpu"]
-# How soon a user is answered; a loaded machine may take its time, but an interval takes far longer.
+# Seconds until a user gets an answer; a loaded machine may be slow, but an interval takes far longer.
 AT_ONCE = 5.0
-# How soon a run is over after a signal, whatever it does
+# Seconds until a run is over after a signal, whatever it is doing
 IN_ALL = 10.0
 
 
 class Started:
-    """A run in a process of its own, as far as its folder."""
+    """A run in a separate process, up to the creation of its folder."""
 
     def __init__(self, side: str, folder: Path, *flags: str) -> None:
         script = ROOT / f"corl_{side}" / "td3_bc.py"
@@ -38,14 +38,14 @@ class Started:
         self.run = only_run(folder / "runs")
 
     def wait_for_xla(self) -> None:
-        """Until the program of an interval is compiled, and stored; then it runs."""
+        """Waits until the program of an interval is compiled and stored, and therefore running."""
         while not list(self._programs.glob("jit_train_interval*")):
             assert self.process.poll() is None, self.process.stderr.read()
             time.sleep(0.05)
         time.sleep(0.3)
 
     def answer(self, number: int) -> str:
-        """Sends a signal; returns the line that comes at once."""
+        """Sends a signal; returns the line that is printed in response."""
         begin = time.monotonic()
         self.process.send_signal(number)
         line = self.process.stderr.readline()
@@ -53,7 +53,7 @@ class Started:
         return line
 
     def end(self) -> tuple[int, str]:
-        """Exit status and the last line of standard error."""
+        """The exit status, and the last line of standard error."""
         # Not `communicate`: it reads past what `readline` has already taken into its buffer.
         lines = self.process.stderr.read().splitlines()
         return self.process.wait(timeout=240), lines[-1]
@@ -61,7 +61,7 @@ class Started:
 
 @pytest.fixture(autouse=True)
 def ctrl_c_is_heard() -> Iterator[None]:
-    """By the runs of these tests, where the tests themselves are a shell's background job, too."""
+    """Makes the tests' runs react to Ctrl-C, even if the tests themselves are a shell's background job."""
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, old)
@@ -69,7 +69,7 @@ def ctrl_c_is_heard() -> Iterator[None]:
 
 @pytest.fixture
 def started(tmp_path: Path) -> Callable[..., Started]:
-    """Starts runs, and leaves none behind."""
+    """Starts runs, and leaves none running."""
     begun = []
 
     def start(side: str, *flags: str) -> Started:
@@ -84,7 +84,7 @@ def started(tmp_path: Path) -> Callable[..., Started]:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_pytorch_stops_after_the_update(number: int, status: int, started: Callable[..., Started]) -> None:
-    """In the middle of an interval: what was measured since the last evaluation is saved with the rest."""
+    """In the middle of an interval: what was measured since the last evaluation is saved too."""
     run = started("torch")
     assert "first update" in run.process.stdout.readline()
     time.sleep(0.5)
@@ -99,7 +99,7 @@ def test_pytorch_stops_after_the_update(number: int, status: int, started: Calla
 
 
 def test_jax_answers_at_once_and_stops_within_the_interval(started: Callable[..., Started]) -> None:
-    """XLA computes on meanwhile, and Python's own handlers wait for it; no call of it is long."""
+    """XLA computes in the meantime, and Python's own handlers wait for it; none of its calls is long."""
     run = started("jax", "--eval_freq", "30000")
     run.wait_for_xla()
     assert run.answer(signal.SIGTERM).startswith("SIGTERM: stopping after the current update")
@@ -113,7 +113,7 @@ def test_jax_answers_at_once_and_stops_within_the_interval(started: Callable[...
 
 
 def test_a_second_signal_stops_at_once(started: Callable[..., Started]) -> None:
-    """Within an interval of minutes, without saving, and says what there is."""
+    """Within an interval of minutes, without saving; the line names the last checkpoint."""
     run = started("jax", "--eval_freq", "30000")
     run.wait_for_xla()
     assert "again to quit without saving" in run.answer(signal.SIGINT)
@@ -125,7 +125,7 @@ def test_a_second_signal_stops_at_once(started: Callable[..., Started]) -> None:
 
 
 def test_what_is_ignored_stays_ignored(started: Callable[..., Started]) -> None:
-    """A shell's background job does not hear Ctrl-C."""
+    """A shell's background job ignores Ctrl-C."""
     old = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         run = started("torch", "--max_timesteps", "200", "--eval_freq", "100")
@@ -140,7 +140,7 @@ def test_what_is_ignored_stays_ignored(started: Callable[..., Started]) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_before_a_run_begins_it_ends_at_once(number: int, status: int, tmp_path: Path) -> None:
-    """While data are being read, say."""
+    """For example while data are read."""
     command = [sys.executable, "-u", str(ROOT / "corl_torch" / "td3_bc.py"), *LONG, "--runs_path", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert "settings of" in process.stdout.readline()
@@ -150,7 +150,7 @@ def test_before_a_run_begins_it_ends_at_once(number: int, status: int, tmp_path:
     assert errors.splitlines()[-1].startswith(f"stopped by {number.name}; nothing was saved yet")
 
 
-# Each step of this environment takes half a minute, once it has been asked for an evaluation or two.
+# The third step of this environment takes half a minute.
 SLOW = """
 import sys, time
 import gymnasium
@@ -176,7 +176,7 @@ cli(twin.train, twin.TrainConfig, "td3_bc", sys.argv[2:])
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_an_evaluation_that_hangs_is_left(side: str, tmp_path: Path) -> None:
-    """What was trained before it is saved; in JAX the training beside it goes on meanwhile."""
+    """The training before it is saved; in JAX the training alongside continues in the meantime."""
     given = ["--max_timesteps", "60", "--eval_freq", "20", "--n_episodes", "1", "--device", "cpu"]
     command = [sys.executable, "-u", "-c", SLOW, side, *given, "--eval_env", "test/Slow-v0"]
     process = subprocess.Popen(

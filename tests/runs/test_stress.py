@@ -1,7 +1,7 @@
-"""Ten processes begin, go on and are killed in one folder of runs: none is lost, and none is trained by two.
+"""Ten processes start, resume and are killed in one folder of runs: none is lost, and none is trained by two.
 
-All have equal settings and `--resume auto`, so that each may take up what another has left. `STRESS` is for how many
-seconds; the continuous integration takes some, `STRESS=300 pytest -m thorough tests/runs/test_stress.py` takes minutes.
+All have equal settings and `--resume auto`, so that each may continue another's run. `STRESS` is the number of seconds;
+continuous integration uses a few, and `STRESS=300 pytest -m thorough tests/runs/test_stress.py` takes minutes.
 """
 
 import json
@@ -28,9 +28,9 @@ SETTINGS = {"max_timesteps": 40, "eval_freq": 5, "n_episodes": 1}
 
 
 def work(folder: Path) -> None:
-    """A process's life, if nobody ends it before."""
+    """The work of a process, unless it is killed earlier."""
     torch.set_num_threads(1)
-    # tqdm makes a lock that all forks share: a process that is killed within it would stop the others for ever.
+    # tqdm creates a lock that all forks share, so a process killed while holding it would block the others forever.
     tqdm.set_lock(threading.RLock())
     with open(os.devnull, "w") as nowhere:
         for descriptor in (1, 2):
@@ -39,12 +39,12 @@ def work(folder: Path) -> None:
 
 
 def unfinished(folder: Path) -> list[Path]:
-    """The runs that have begun and have no result."""
+    """The runs that have started but have no result."""
     return [path.parent for path in folder.glob("*/config.yaml") if not (path.parent / "result.json").exists()]
 
 
 class Tally(NamedTuple):
-    """What came of the processes: the runs that they began, and how many processes ended and were killed."""
+    """The processes' outcome: the runs that they started, and how many processes ended and were killed."""
 
     runs: set[Path]
     ended: int
@@ -52,12 +52,12 @@ class Tally(NamedTuple):
 
 
 def disturb(folder: Path, outcome: Connection) -> None:
-    """Lets processes live and die in this folder, as forks of this one, and sends their tally."""
-    # Then forks find everything imported.
+    """Starts and kills processes in this folder, as forks of this one, and sends their tally."""
+    # So that forks find everything imported.
     train("torch", "td3_bc", folder.parent / "warm", **SETTINGS)
     rng, runs, killed, ended = random.Random(0), set(), 0, 0
     context = multiprocessing.get_context("fork")
-    # Each with the time of its death
+    # Each with the time at which it will be killed
     alive: list[tuple[multiprocessing.process.BaseProcess, float]] = []
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
@@ -83,12 +83,12 @@ def disturb(folder: Path, outcome: Connection) -> None:
 
 
 def tally_of_disturbed(folder: Path) -> Tally:
-    """Of forks of a process without threads: a fork of pytest's could be born into a lock that a thread holds."""
+    """Runs in a process without threads, because a fork of pytest's could inherit a lock that a thread holds."""
     context = multiprocessing.get_context("spawn")
     outcome, sender = context.Pipe(duplex=False)
     process = context.Process(target=disturb, args=(folder, sender))
     process.start()
-    # Then the end of that process is the end of the pipe.
+    # So that the end of that process is the end of the pipe.
     sender.close()
     tally = outcome.recv()
     process.join()
@@ -96,7 +96,7 @@ def tally_of_disturbed(folder: Path) -> Tally:
 
 
 def test_none_is_lost_and_none_is_trained_by_two(tmp_path: Path) -> None:
-    """Whoever finishes a run, its rows and its bits are those of a process that nobody disturbed."""
+    """Whichever process finishes a run, its rows and its bits are those of an undisturbed one."""
     whole = train("torch", "td3_bc", tmp_path / "whole", **SETTINGS)
     folder = tmp_path / "runs"
     runs, ended, killed = tally_of_disturbed(folder)

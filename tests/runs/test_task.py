@@ -1,4 +1,4 @@
-"""Datasets and environments put together as a config asks, and refused where they do not fit."""
+"""Datasets and environments combined as a config says, and refused if they do not fit."""
 
 import dataclasses
 import hashlib
@@ -27,7 +27,7 @@ WriteHDF5 = Callable[..., Path]
 
 @dataclasses.dataclass(frozen=True)
 class Config(TransitionsConfig):
-    """A run on transitions, and a bounded field."""
+    """The settings of a run on transitions, with a bounded field."""
 
     n_episodes: int = 1
     batch_size: int = positive(256)
@@ -70,7 +70,7 @@ def test_a_task_holds_normalised_transitions_and_an_evaluator_that_agrees(
     assert loaded.evaluator.fingerprint["env"] == "d4rl/hopper-v2"
     seen = []
     loaded.evaluator(lambda observations: seen.append(observations) or np.zeros((1, 3)))
-    # Hopper starts 1.25 m high, at most 5 mm off.
+    # Hopper starts at a height of 1.25 m, at most 5 mm off.
     np.testing.assert_allclose(seen[0][0, 0] * std[0] + mean[0], 1.25, atol=0.01)
 
 
@@ -86,12 +86,12 @@ def test_without_normalisation_the_statistics_are_neutral(write_hdf5: WriteHDF5,
 
 @dataclasses.dataclass(frozen=True)
 class Negated(Rewards):
-    """Rewards times -1; says what it was given."""
+    """Rewards times -1; records its inputs."""
 
     calls: list[str]
 
     def modified(self, dataset: Batch, env: str, episodes: Episodes | None = None) -> Batch:
-        """Notes the family and the episodes."""
+        """Records the family and checks the episodes."""
         self.calls.append(env)
         assert episodes is None or episodes.lengths.tolist() == [10, 9] * 3  # a time limit's row is dropped
         return dataset._replace(rewards=-dataset.rewards)
@@ -108,7 +108,7 @@ def test_rewards_are_modified_before_states_are_normalised(write_hdf5: WriteHDF5
 
 @dataclasses.dataclass(frozen=True)
 class Scaled(Config):
-    """A run whose states and rewards may be scaled."""
+    """The settings of a run whose states and rewards may be scaled."""
 
     eval_env: str = "d4rl/hopper-v2"
     normalize_reward: bool = False
@@ -128,7 +128,7 @@ def test_states_are_scaled_in_place_of_normalised(write_hdf5: WriteHDF5, load: C
 def test_actions_are_scaled_and_the_evaluator_takes_scaled_ones(
     write_hdf5: WriteHDF5, load: Callable[..., Task]
 ) -> None:
-    """Those of next states too. Without a scaler, those of an environment from -1 to 1 are not touched."""
+    """Actions of next states are scaled too. Without a scaler, actions from -1 to 1 are unchanged."""
     path = write_hdf5()
     raw = transitions.read_hdf5(path)
     config = Scaled(env=str(path), action_scaler="min_max")
@@ -151,7 +151,7 @@ def test_actions_are_scaled_and_the_evaluator_takes_scaled_ones(
 
 
 def test_rewards_are_scaled_before_anything_is_made_of_them(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
-    """Those that are prepared, the returns that an extraction adds up, and those of steps in the environment."""
+    """Prepared rewards, the returns that an extraction sums up, and the rewards of steps in the environment."""
     path = write_hdf5()
     scaler = {"reward_scaler": "shift", "reward_shift": -1.0, "reward_multiplier": 2.0}
     config = Discounted(env=str(path), discount=0.5, **scaler)
@@ -168,13 +168,13 @@ def test_rewards_are_scaled_before_anything_is_made_of_them(write_hdf5: WriteHDF
 
 @dataclasses.dataclass(frozen=True)
 class Discounted(Scaled):
-    """A run whose transitions may have several steps."""
+    """The settings of a run whose transitions may have several steps."""
 
     discount: float = 0.9
 
 
 def test_transitions_of_several_steps(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
-    """Of scaled rewards; their states are scaled as any others."""
+    """They sum scaled rewards; their states are scaled like any others."""
     path = write_hdf5()
     loaded = load(Discounted(env=str(path), n_steps=3, reward_scaler="multiply", reward_multiplier=2.0))
     expected = extract_n_steps(transitions.read_hdf5(path), n_steps=3, discount=0.9)
@@ -185,7 +185,7 @@ def test_transitions_of_several_steps(write_hdf5: WriteHDF5, load: Callable[...,
 
 
 def test_several_steps_where_they_cannot_be() -> None:
-    """Each in a line that says what to set."""
+    """Each is refused in a line that says what to set."""
     config = Discounted(env="mini/hopper-medium-expert", n_steps=2)
     with pytest.raises(InputError, match="set n_steps to 1"):
         load_task(config, Preparation(Extract.SARSA))
@@ -263,7 +263,7 @@ def test_evaluations_have_a_seed_of_their_own_if_asked(write_hdf5: WriteHDF5, lo
 
     @dataclasses.dataclass(frozen=True)
     class Seeded(EvalSeedConfig, TransitionsConfig):
-        """A run whose evaluations have a seed of their own."""
+        """The settings of a run whose evaluations have their own seed."""
 
     assert load(Seeded(env=path, seed=3, eval_seed=69)).evaluator.fingerprint["seed"] == 69
 

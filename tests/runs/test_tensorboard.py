@@ -25,17 +25,17 @@ __all__ = ["config"]
 
 @pytest.fixture
 def wanted(config: Config) -> Config:
-    """A run that TensorBoard shall show."""
+    """The settings of a run that TensorBoard should show."""
     return dataclasses.replace(config, tensorboard=True)
 
 
 def events(folder: Path) -> EventAccumulator:
-    """What TensorBoard finds in a folder."""
+    """The events that TensorBoard finds in a folder."""
     return EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 0}).Reload()
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """(step, value) of each name."""
+    """The (step, value) pairs of each name."""
     found = events(folder)
     return {tag: [(each.step, each.value) for each in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
 
@@ -71,7 +71,7 @@ def test_tensorboard_holds_the_same_rows(wanted: Config) -> None:
 
 
 def test_tensorboard_has_the_settings_and_the_curve(wanted: Config) -> None:
-    """The settings in its own table of them, the curve as the folder has it."""
+    """The settings in TensorBoard's own table, the curve as in the run's folder."""
     run = run_to_the_end(wanted, load_task(wanted))
     found = events(run.folder)
     (session,) = found.PluginTagToContent("hparams").values()
@@ -89,11 +89,11 @@ def test_tensorboard_has_the_settings_and_the_curve(wanted: Config) -> None:
 
 @pytest.mark.usefixtures("in_haste")
 def test_a_run_that_goes_on_voids_what_comes_again(tmp_path: Path) -> None:
-    """Of the rows after the last checkpoint only the second writing is shown."""
+    """Only the rewritten ones are shown of the rows after the last checkpoint."""
     with evaluation_fails(2), pytest.raises(ZeroDivisionError):
         train("torch", "td3_bc", tmp_path, tensorboard=True)
     folder = only_run(tmp_path)
-    # As of a run that was killed later: rows that the run will write again
+    # As in a run that was killed later: rows that the run will write again
     writer = EventFileWriter(str(folder), filename_suffix=".later")
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary

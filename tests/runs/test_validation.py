@@ -1,4 +1,4 @@
-"""Training from data alone, and what is measured on held-out episodes."""
+"""Training from data alone, with measurements on held-out episodes."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ EPISODES, LENGTH, HELD_OUT = 20, 6, [5, 15]
 
 
 def file_of(path: Path, **columns: Any) -> str:
-    """Twenty episodes that nobody names an environment for; the first number of a state is its episode's."""
+    """A file of twenty episodes that names no environment; the first component of a state is its episode's number."""
     rng, rows = np.random.default_rng(0), EPISODES * LENGTH
     content = {
         "observations": rng.normal(size=(rows, 4)).astype(np.float32),
@@ -47,27 +47,27 @@ def file_of(path: Path, **columns: Any) -> str:
 
 @pytest.fixture
 def logged(tmp_path: Path) -> str:
-    """Vectors for actions."""
+    """A dataset with vectors of actions."""
     return file_of(tmp_path / "logged.hdf5")
 
 
 @pytest.fixture
 def chosen(tmp_path: Path) -> str:
-    """Three actions."""
+    """A dataset with three actions."""
     return file_of(tmp_path / "chosen.hdf5", actions=np.arange(EPISODES * LENGTH) % 3)
 
 
 def config(dataset: str, **settings: Any) -> Any:
-    """Of TD3+BC, without an environment."""
+    """The settings of TD3+BC, without an environment."""
     twin = load_twin("torch", settings.pop("algorithm", "td3_bc"))
     return twin.TrainConfig(**{"env": dataset, "eval_env": "none"} | settings)
 
 
-# ---- what is held out ----------------------------------------------------------------------------------------------
+# ---- held-out episodes ---------------------------------------------------------------------------------------------
 
 
 def test_whole_episodes_are_held_out_and_not_learnt_from(logged: str) -> None:
-    """Spread over the file; the statistics are those of the others."""
+    """They are spread over the file, and the statistics are those of the other episodes."""
     task = load_task(config(logged))
     raw = read_hdf5(Path(logged))
     learnt = ~np.isin(np.arange(EPISODES * LENGTH) // LENGTH, HELD_OUT)
@@ -92,7 +92,7 @@ def test_the_share_is_a_setting(logged: str) -> None:
 
 
 def test_one_episode_cannot_be_spared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By default a line says so; a share that was asked for is refused."""
+    """By default a line says so; a share that was requested is refused."""
     path = file_of(tmp_path / "one.hdf5", timeouts=np.zeros(EPISODES * LENGTH, bool))
     assert not load_task(config(path)).evaluator.fingerprint["held_out"]
     assert "fewer than two episodes" in capsys.readouterr().out
@@ -100,12 +100,12 @@ def test_one_episode_cannot_be_spared(tmp_path: Path, capsys: pytest.CaptureFixt
         load_task(config(path, validation_share=0.2))
 
 
-# ---- what is measured ----------------------------------------------------------------------------------------------
+# ---- measurements --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scaler", ["none", "min_max"])
 def test_the_action_error_is_in_units_of_the_data(logged: str, scaler: str) -> None:
-    """Of a policy that is off by 0.3 in one of two components, however actions are scaled."""
+    """For a policy that is off by 0.3 in one of two components, however actions are scaled."""
     task = load_task(config(logged, action_scaler=scaler))
     raw = read_hdf5(Path(logged))
     rows = np.isin(np.arange(EPISODES * LENGTH) // LENGTH, HELD_OUT) & ~raw["timeouts"]
@@ -123,7 +123,7 @@ def test_finite_actions_agree_or_not(chosen: str) -> None:
 
 
 def test_a_sequence_model_is_led_through_what_was_done(logged: str) -> None:
-    """It sees the data's actions in place of its own, and what is left of the return that it is asked for."""
+    """It sees the data's actions instead of its own, and the remaining part of the return that it is prompted with."""
     settings = config(logged, algorithm="dt", episode_len=LENGTH, n_episodes=1, reward_scale=1.0)
     task = load_task(settings, Preparation(Extract.TRAJECTORIES))
     seen: list[tuple[np.ndarray, ...]] = []
@@ -146,7 +146,7 @@ def test_a_sequence_model_is_led_through_what_was_done(logged: str) -> None:
 
 
 def assert_same_networks(ours: Path, theirs: Path) -> None:
-    """Two finished runs; the metrics may differ."""
+    """Checks that two finished runs have the same networks; their metrics may differ."""
     first, second = ({**read(last_checkpoint(run)), **dict.fromkeys(OWN)} for run in (ours, theirs))
     for leaf, expected in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         np.testing.assert_array_equal(leaf, expected)
@@ -159,7 +159,7 @@ def assert_same_networks(ours: Path, theirs: Path) -> None:
 def test_a_run_ends_without_an_environment(
     side: str, logged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And can be exported and judged by the data, whose name alone finds it; to be played it lacks an environment."""
+    """It can be exported, and judged on the data by name alone; playing it would need an environment."""
     run = train(side, "td3_bc", tmp_path / "runs", env=logged, eval_env="none")
     assert f"corl-twins evaluate {run} --method fqe" in capsys.readouterr().out.splitlines()[-1]
     evaluated = [row for row in rows(run) if "errors" in row]
@@ -194,7 +194,7 @@ def test_losses_on_held_out_rows_leave_no_trace(
 
 
 def test_the_loss_on_held_out_rows_is_theirs(logged: str, tmp_path: Path) -> None:
-    """Behaviour cloning's is the squared distance to their actions, after an update or two of its size."""
+    """In behaviour cloning, the squared distance to their actions, up to the effect of an update or two."""
     run = train("torch", "any_percent_bc", tmp_path / "runs", env=logged, eval_env="none", frac=1.0)
     last = [row["held_out/actor_loss"] for row in rows(run) if "held_out/actor_loss" in row][-1]
     source = SavedRun.open(saved_run.find(run))
@@ -219,7 +219,7 @@ def test_it_goes_on_where_it_stopped(logged: str, tmp_path: Path, monkeypatch: p
 
 
 def test_it_is_measured_beside_an_environment(write_hdf5: Callable[..., Path], tmp_path: Path) -> None:
-    """The environment scores the run; its rows have the error too."""
+    """The environment scores the run, and its rows also have the error."""
     run = train("jax", "any_percent_bc", tmp_path / "runs", env=str(write_hdf5()), validation_share=0.3)
     result = json.loads((run / "result.json").read_text())
     assert result["metric"] == "d4rl_normalized_score"

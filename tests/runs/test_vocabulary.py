@@ -1,4 +1,4 @@
-"""One name for one idea: every other name is understood, no file has one, and CORL's files load as they are."""
+"""One name for each idea: every other name is understood, no file uses one, and CORL's files load unchanged."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from shared.runs.own_data import with_corls_prompts
 from shared.runs.resuming import begun, run_name
 from shared.runs.vocabulary import IDEAS, check_once, in_house, other_names, suggestion
 
-# By CORL's file: what its YAML files of all datasets hold, and what those of some hold besides or instead
+# By CORL's file: the contents common to its YAML files of all datasets, and what some of them add or change
 CORL: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("corl_settings.json").read_text())
 TWINS = list(algorithms("torch"))
 
@@ -26,21 +26,21 @@ def settings_of(name: str) -> list[str]:
 
 
 def files(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each of CORL's files of an algorithm: its dataset, and its settings by CORL's names."""
+    """CORL's files for an algorithm: each one's dataset, and its settings under CORL's names."""
     for datasets, own in CORL[name]["some"]:
         yield from ((dataset, CORL[name]["all"] | own) for dataset in datasets)
 
 
 @pytest.mark.parametrize("name", TWINS)
 def test_no_twin_has_a_setting_by_another_name(name: str) -> None:
-    """Nor does one name mean two of a twin's settings."""
+    """Nor does one name refer to two of a twin's settings."""
     settings = settings_of(name)
     ideas = [idea for idea in IDEAS if idea.name in settings]
     others = [other for idea in ideas for other in (*idea.others, *idea.only.get(name, ()))]
     anywhere = {other for idea in IDEAS for other in idea.others}
     assert anywhere.isdisjoint(settings)
     doubled = {other for other in others if others.count(other) > 1}
-    # d3rlpy calls the MMD's weight in BEAR as it calls the temperature elsewhere.
+    # d3rlpy's name for the MMD's weight in BEAR is its name for the temperature elsewhere.
     assert doubled == ({"alpha_learning_rate"} if name == "bear" else set())
 
 
@@ -59,12 +59,12 @@ def test_there_are_all_of_corls_files() -> None:
 
 @pytest.mark.parametrize("name", CORL)
 def test_corls_files_load_to_the_values_of_our_tables(name: str) -> None:
-    """Every value of theirs, under whatever name, is the one of the dataset's row or of the defaults."""
+    """Every value, under whatever name, equals that of the dataset's row or of the defaults."""
     config_class = load_twin("torch", name).TrainConfig
     for dataset, values in files(name):
         given = from_settings(config_class, name, {"env": dataset, **values}, f"{dataset}: ")
         ours = config_class(**{"env": dataset} | dataset_row(config_class, name, dataset))
-        # DT's own defaults of these names are CORL's prompts.
+        # DT's own defaults for these names are CORL's prompts.
         assert given == with_corls_prompts(ours), dataset
 
 
@@ -85,7 +85,7 @@ def test_corls_files_load_to_the_values_of_our_tables(name: str) -> None:
     ],
 )
 def test_each_name_means_its_idea(name: str, given: dict[str, Any], meant: tuple[str, ...]) -> None:
-    """On the command line, where an algorithm's own meaning comes first; one of both is enough."""
+    """On the command line, where an algorithm's own meaning comes first, and one of both names is enough."""
     config_class = load_twin("torch", name).TrainConfig
     config = parse(config_class, name, [f"--{setting}={value}" for setting, value in given.items()])
     assert [getattr(config, setting) for setting in meant] == list(given.values())
@@ -121,7 +121,7 @@ def test_an_unknown_name_is_answered_by_those_meant(given: str, meant: list[str]
 
 
 def test_an_earlier_runs_folder_is_a_run_of_the_same_settings(tmp_path: Path) -> None:
-    """Found by `auto`, and named."""
+    """`auto` finds it, and it can be named."""
     config_class = load_twin("torch", "cql").TrainConfig
     config = config_class(critic_lr=1e-3, tau=0.1, runs_path=str(tmp_path))
     folder = tmp_path / f"{run_name(config)}-torch-0123abcd"

@@ -1,6 +1,6 @@
-"""A Sphinx extension that lays the two files of each pair side by side.
+"""A Sphinx extension that shows the two files of each pair side by side.
 
-It writes a page for each pair into `side_by_side/` when a build begins; nobody edits them. Directives:
+It writes a page for each pair into `side_by_side/` when a build begins; nobody edits these pages. Directives:
 
 - `side-by-side PAIR`: both files; with `:piece: NAME` a single class, function or method of them.
 - `pair-cards`: a card for each pair.

@@ -1,4 +1,4 @@
-"""Which section, piece and line of one twin stands beside which of the other."""
+"""Aligns the sections, pieces and lines of two twins."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from itertools import zip_longest
 
 from side_by_side.source import Line, Piece, Section
 
-# The same thing under two names that the contract gives it: a trainer that is mutated, a state that is replaced
+# Counterparts that have different names in the contract, because a trainer is mutated and a state is replaced
 COUNTERPARTS = {"create_train_state": "create_trainer"}
 
-# Words that stand for the same thing wherever they meet; a line that differs in nothing else teaches nothing
+# Words that mean the same everywhere; a line that differs in nothing else teaches nothing
 RENAMED = {("Tensor", "Array")}
 
-# Lines at least this alike, in the measure of difflib, are shown as one line that was changed.
+# Lines with at least this similarity, as difflib measures it, are shown as one changed line.
 ALIKE = 0.6
 
 
 class Misaligned(Exception):
-    """Both files hold a name, but at places that cannot stand beside each other."""
+    """Both files contain a name, but at places that cannot be aligned."""
 
 
 class Kind(Enum):
@@ -35,7 +35,7 @@ class Row:
     """A line of each twin, or of one.
 
     Attributes:
-        changed: For each side which of its tokens differ; None where the lines have nothing to do with each other.
+        changed: For each side, the tokens that differ; None if the lines are unrelated.
     """
 
     torch: Line | None
@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TwinPiece:
-    """A piece of each twin, or of one, and their lines beside each other."""
+    """A piece of each twin, or of one, with its lines aligned."""
 
     torch: Piece | None
     jax: Piece | None
@@ -54,12 +54,12 @@ class TwinPiece:
 
     @property
     def name(self) -> str:
-        """Its name, in PyTorch's file where both have one."""
+        """Its name, which is PyTorch's if both sides have one."""
         return (self.torch or self.jax).name
 
     @property
     def differs(self) -> bool:
-        """Whether any line differs in more than a word that stands for the same thing."""
+        """Whether any line differs in more than words that mean the same."""
         return any(row.kind is Kind.DIFFERENT for row in self.rows)
 
 
@@ -72,11 +72,11 @@ class TwinSection:
 
 
 def align(torch: list[Section], jax: list[Section]) -> list[TwinSection]:
-    """The sections of two twins.
+    """Aligns the sections of two twins.
 
     Raises:
-        Misaligned: They have not the same sections in the same order. Or a section holds a name of both at places that
-            cannot stand beside each other.
+        Misaligned: The twins do not have the same sections in the same order, or a section contains a name of both at
+            places that cannot be aligned.
     """
     names = [section.name for section in torch], [section.name for section in jax]
     if names[0] != names[1]:
@@ -88,7 +88,7 @@ def align(torch: list[Section], jax: list[Section]) -> list[TwinSection]:
 
 
 def _pieces(torch: Sequence[Piece], jax: Sequence[Piece]) -> Iterator[TwinPiece]:
-    """The pieces of a section, those of equal names beside each other."""
+    """The pieces of a section, aligned by equal names."""
     keys = [_key(piece) for piece in torch], [_key(piece) for piece in jax]
     unmatched: tuple[set[str], set[str]] = (set(), set())
     for tag, left, right in _opcodes(*keys):
@@ -105,12 +105,12 @@ def _pieces(torch: Sequence[Piece], jax: Sequence[Piece]) -> Iterator[TwinPiece]
 
 
 def _key(piece: Piece) -> str:
-    """The key that pieces are matched by; a constant and a function of one name are the same thing in two styles."""
+    """The key for matching pieces; a constant and a function with the same name count as the same thing."""
     return COUNTERPARTS.get(piece.name, piece.name).casefold()
 
 
 def _rows(torch: Sequence[Line], jax: Sequence[Line]) -> Iterator[Row]:
-    """The lines of a piece: equal ones beside each other, then those that are alike, the others as they come."""
+    """The lines of a piece: equal lines aligned, then similar ones, and the others in order."""
     texts = [line.text for line in torch], [line.text for line in jax]
     for tag, left, right in _opcodes(*texts):
         if tag == "equal":
@@ -120,7 +120,7 @@ def _rows(torch: Sequence[Line], jax: Sequence[Line]) -> Iterator[Row]:
 
 
 def _opcodes(torch: list[str], jax: list[str]) -> Iterator[tuple[str, slice, slice]]:
-    """Runs of equal and of unequal entries; a blank line or a bracket alone is no reason to stand beside another."""
+    """Runs of equal and of unequal entries; blank lines and single brackets do not count as matches."""
     matcher = SequenceMatcher(lambda entry: len(entry.strip()) < 2, torch, jax, autojunk=False)
     for tag, first, last, other_first, other_last in matcher.get_opcodes():
         yield tag, slice(first, last), slice(other_first, other_last)
@@ -138,7 +138,7 @@ def _changed(torch: Sequence[Line], jax: Sequence[Line]) -> Iterator[Row]:
 
 
 def _similar(torch: Sequence[Line], jax: Sequence[Line]) -> list[tuple[int, int]]:
-    """The pairs of lines, in the order of both, whose likeness adds up to the most."""
+    """The pairs of lines, in the order of both sides, with the largest total similarity."""
     alike = _likeness(torch, jax)
     best = [[(0.0, (0, 0))] * (len(jax) + 1) for _ in range(len(torch) + 1)]
     for i in reversed(range(len(torch))):
@@ -159,10 +159,10 @@ def _similar(torch: Sequence[Line], jax: Sequence[Line]) -> list[tuple[int, int]
 
 
 def _likeness(torch: Sequence[Line], jax: Sequence[Line]) -> list[list[float]]:
-    """For each line of JAX's, how much each of PyTorch's is like it: a share of characters, or 0."""
-    # difflib prepares the second text, and compares many with it.
+    """For each line of JAX, its similarity to each line of PyTorch: a share of characters, or 0."""
+    # difflib prepares the second text once and compares many texts with it.
     matcher = SequenceMatcher(None, autojunk=False)
-    # The first two are upper bounds of the third, and cheap.
+    # The first two are cheap upper bounds of the third.
     ratios = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
     found = []
     for line in jax:
@@ -175,7 +175,7 @@ def _likeness(torch: Sequence[Line], jax: Sequence[Line]) -> list[list[float]]:
 
 
 def _marked(torch: Line, jax: Line) -> Row:
-    """A row of lines that are alike, with the tokens by which they differ."""
+    """A row of similar lines, with the tokens that differ."""
     texts = [text for _, text in torch.tokens], [text for _, text in jax.tokens]
     changed: tuple[set[int], set[int]] = (set(), set())
     for tag, *spans in SequenceMatcher(None, *texts, autojunk=False).get_opcodes():

@@ -41,12 +41,12 @@ class SideBySideError(SphinxError):
 
 
 def checkout(config: Config, docs: Path) -> Checkout:
-    """The checkout that a build is about."""
+    """The checkout that a build shows."""
     return Checkout((docs / config.side_by_side_root).resolve(), docs)
 
 
 def write_pages(app: Sphinx) -> None:
-    """Writes the page of each pair, where it is not what it should be, and removes those of pairs that are gone.
+    """Writes outdated pages of pairs, and removes pages of pairs that no longer exist.
 
     Raises:
         SideBySideError: A pair cannot be shown, or a note has lost its code.
@@ -69,7 +69,7 @@ def write_pages(app: Sphinx) -> None:
 
 
 def link_to_pair(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Puts a link below the title of an algorithm's page, which as plain Markdown would lead nowhere."""
+    """Adds a link below the title of an algorithm's page; as plain Markdown on the page it would be broken."""
     folder, _, page = docname.rpartition("/")
     if folder == "algorithms" and page in map(page_of, checkout(app.config, Path(app.srcdir)).names()):
         title, _, rest = source[0].partition("\n")
@@ -80,13 +80,13 @@ class _Directive(SphinxDirective):
     """A directive that reads the checkout."""
 
     def checkout(self) -> Checkout:
-        """The checkout that this build is about; a page with this directive depends on its notes."""
+        """The checkout that this build shows; a page with this directive depends on its notes."""
         here = checkout(self.config, Path(self.env.srcdir))
         self.env.note_dependency(str(here.notes_path))
         return here
 
     def pair(self, name: str) -> Pair:
-        """A pair, on whose files the page depends then."""
+        """A pair; the page then depends on its files."""
         here = self.checkout()
         for path in here.files(name):
             self.env.note_dependency(str(path))
@@ -102,7 +102,7 @@ class SideBySide(_Directive):
     def run(self) -> list[nodes.Node]:
         """The sections of the page."""
         pair = self.pair(self.arguments[0])
-        # Kept while a document is read: its pieces explain each note once, where it is first met.
+        # Kept while a document is read, so that its pieces explain each note only once, at its first occurrence.
         page = self.env.temp_data.setdefault(f"side-by-side {pair.name}", Page(pair.name))
         if wanted := self.options.get("piece"):
             pieces = {piece.name: piece for section in pair.sections for piece in section.pieces}
@@ -117,7 +117,7 @@ class SideBySide(_Directive):
         return [html(bar), *sections]
 
     def _section(self, section: TwinSection, pair: Pair, page: Page) -> nodes.section:
-        """A section of both files with its pieces."""
+        """A section of both files, with its pieces."""
         node = self._titled(nodes.Text(section.name.capitalize()), section.name)
         codes = [code(page, pair, piece) for piece in section.pieces]
         if [piece.name for piece in section.pieces] == [section.name]:
@@ -132,17 +132,17 @@ class SideBySide(_Directive):
         return node
 
     def _titled(self, title: nodes.Node, name: str) -> nodes.section:
-        """An empty section with a title, and an id that no other has."""
+        """An empty section with a title and a unique id."""
         node = nodes.section("", nodes.title("", "", title), names=[nodes.fully_normalize_name(name)])
         self.state.document.note_implicit_target(node, node)
         return node
 
 
 class PairCards(_Directive):
-    """A card for each pair, and their places in the navigation."""
+    """A card for each pair, and the pairs' places in the navigation."""
 
     def run(self) -> list[nodes.Node]:
-        """The grid."""
+        """Returns the grid."""
         here = self.checkout()
         cards = "\n".join(self._card(self.pair(name)) for name in here.names())
         entries = "\n".join(f"{here.title(name)} </{FOLDER}/{page_of(name)}>" for name in here.names())
@@ -162,7 +162,7 @@ class Idioms(_Directive):
     """All notes, with the pairs that they are about."""
 
     def run(self) -> list[nodes.Node]:
-        """A paragraph for each note."""
+        """Returns a paragraph for each note."""
         return self.parse_text_to_nodes("\n\n".join(self._entries()))
 
     def _entries(self) -> Iterator[str]:
@@ -180,5 +180,5 @@ def code(page: Page, pair: Pair, piece: TwinPiece) -> nodes.raw:
 
 
 def html(text: str) -> nodes.raw:
-    """HTML as it is."""
+    """Wraps raw HTML."""
     return nodes.raw("", text, format="html")

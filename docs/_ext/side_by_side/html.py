@@ -16,7 +16,7 @@ from side_by_side.align import Kind, Row, TwinPiece
 from side_by_side.notes import SIDES, Found, Note
 from side_by_side.source import Line, Piece
 
-# A run of equal lines is folded where it would hide at least `WORTH_FOLDING` of them, all but `CONTEXT` at its borders.
+# A run of equal lines is folded if that hides at least `WORTH_FOLDING` lines, all except `CONTEXT` at its borders.
 CONTEXT = 2
 WORTH_FOLDING = 8
 
@@ -24,7 +24,7 @@ _markdown = MarkdownIt()
 
 
 def _code_inline(_: RendererHTML, tokens: Sequence[Token], index: int, *__: object) -> str:
-    """Code in a note's sentence, which breaks where all code does."""
+    """Renders code in a note's sentence, with the same line breaks as all code."""
     return f"<code>{breakable(escape(tokens[index].content))}</code>"
 
 
@@ -32,11 +32,11 @@ _markdown.add_render_rule("code_inline", _code_inline)
 
 
 class Block(NamedTuple):
-    """Rows that stand together.
+    """Rows that are shown together.
 
     Attributes:
-        rows: What they are.
-        summary: What is shown of them while they are folded away; None where they are shown.
+        rows: The rows.
+        summary: The text shown while they are folded; None if they are not folded.
     """
 
     rows: Sequence[Row]
@@ -45,18 +45,18 @@ class Block(NamedTuple):
 
 @dataclass
 class Page:
-    """The notes that a page has shown so far: each is numbered, and explained the first time.
+    """The notes that a page has shown so far: each is numbered, and explained at its first occurrence.
 
     Attributes:
         pair: The algorithm's name.
-        numbers: The number of each note that the page has met.
+        numbers: The number of each note that the page has shown.
     """
 
     pair: str
     numbers: dict[str, int] = field(default_factory=dict)
 
     def piece(self, piece: TwinPiece, notes: Sequence[Found]) -> str:
-        """A piece: a head that names it in both files, its lines, and its notes."""
+        """Renders a piece: a head that names it in both files, its lines, and its notes."""
         new = {found.note.name for found in notes} - set(self.numbers)
         for found in notes:
             self.numbers.setdefault(found.note.name, len(self.numbers) + 1)
@@ -69,11 +69,11 @@ class Page:
         )
 
     def _head(self, piece: TwinPiece) -> str:
-        """Where either side of the piece stands."""
+        """Renders the places of both sides of the piece."""
         return '<div class="head">' + "".join(self._place(side, getattr(piece, side)) for side in SIDES) + "</div>"
 
     def _place(self, side: str, piece: Piece | None) -> str:
-        """Where one side of the piece stands."""
+        """Renders the place of one side of the piece."""
         file = f"corl_{side}/{self.pair}.py"
         if piece is None:
             return f'<div class="place {side} missing">no counterpart in {file}</div>'
@@ -86,7 +86,7 @@ class Page:
         )
 
     def _markers(self, notes: Iterable[Found], new: set[str]) -> dict[tuple[str, int], str]:
-        """The links to notes at the end of each line that has any, by side and line number."""
+        """The links to notes at the end of each annotated line, by side and line number."""
         markers: dict[tuple[str, int], str] = {}
         for found in notes:
             name, title = found.note.name, escape(plain(found.note.title))
@@ -100,7 +100,7 @@ class Page:
         return markers
 
     def _notes(self, piece: TwinPiece, notes: Sequence[Found], new: set[str]) -> str:
-        """The texts of the notes that the page meets here first, and the titles of the others."""
+        """The texts of the notes that the page shows here for the first time, and the titles of the others."""
         if not notes:
             return ""
         items = "".join(
@@ -109,7 +109,7 @@ class Page:
         return f'<aside class="notes" aria-label="Notes on {escape(piece.name)}">{items}</aside>'
 
     def _explained(self, note: Note) -> str:
-        """A note with its text, which a marker's link leads to, and a way back."""
+        """A note with its text, which is the target of a marker's link, and a link back."""
         number = self.numbers[note.name]
         back = f'<a class="back" href="#mark-{note.name}" aria-label="Back to the code of note {number}">↩</a>'
         return (
@@ -118,7 +118,7 @@ class Page:
         )
 
     def _recalled(self, note: Note) -> str:
-        """A note whose text stands further up."""
+        """A note whose text is further up on the page."""
         return (
             f'<div class="note again"><span class="number">{self.numbers[note.name]}</span>'
             f'<p class="title"><a href="#note-{note.name}">{inline(note.title)}</a></p></div>'
@@ -126,9 +126,9 @@ class Page:
 
 
 def blocks(piece: TwinPiece) -> Iterator[Block]:
-    """A piece's rows, long runs without a difference folded but for a few lines beside what differs.
+    """A piece's rows; long runs without a difference are folded, except for a few lines next to differences.
 
-    Imports are folded as a whole: they are not what a page is about.
+    Imports are folded completely, because a page is not about them.
     """
     if piece.name == "imports":
         yield Block(piece.rows, f"{len(piece.torch.lines)} lines in PyTorch, {len(piece.jax.lines)} in JAX")
@@ -160,16 +160,16 @@ def inline(title: str) -> str:
 
 
 def _block(name: str, block: Block, markers: Mapping[tuple[str, int], str]) -> str:
-    """Rows as two columns of lines; in either the lines follow each other, so that they can be selected."""
+    """Rows as two columns of lines; each column is contiguous, so that its lines can be selected."""
     columns = "".join(_column(name, side, block.rows, markers) for side in SIDES)
     twin = f'<div class="twin highlight">{columns}</div>'
     return f'<details class="fold"><summary>{block.summary}</summary>{twin}</details>' if block.summary else twin
 
 
 def _column(name: str, side: str, rows: Sequence[Row], markers: Mapping[tuple[str, int], str]) -> str:
-    """One side of a block, empty where it has no line.
+    """One side of a block, with gaps where it has no line.
 
-    Each line knows its row, for two columns, and its run of equal or different rows, for a single one.
+    Each line contains its row, for two columns, and its run of equal or different rows, for a single column.
     """
     lines = []
     for run, (kind, numbered) in enumerate(groupby(enumerate(rows, start=1), key=lambda pair: pair[1].kind)):
@@ -187,7 +187,7 @@ def _column(name: str, side: str, rows: Sequence[Row], markers: Mapping[tuple[st
 
 
 def _line(line: Line, classes: str, position: str, changed: frozenset[int], marker: str) -> str:
-    """A line of code with its number, coloured, and the tokens by which it differs marked."""
+    """A coloured line of code with its number, and with the tokens that differ marked."""
     indent = len(line.text) - len(line.text.lstrip())
     code = breakable("".join(_coloured(line, changed)))
     markers = f'<span class="markers">{marker}</span>' if marker else ""
@@ -198,7 +198,7 @@ def _line(line: Line, classes: str, position: str, changed: frozenset[int], mark
 
 
 def _coloured(line: Line, changed: frozenset[int]) -> Iterator[str]:
-    """Runs of a line's tokens that have one colour and are all marked, or all not, as HTML."""
+    """Yields runs of a line's tokens with the same colour and mark, as HTML."""
     tokens = [(*token, _is_marked(i, line, changed)) for i, token in enumerate(line.tokens)]
     for (css, _, marked), run in groupby(tokens, key=lambda token: (token[0], "", token[2])):
         text, classes = escape("".join(text for _, text, _ in run)), f"{css} changed".strip() if marked else css
@@ -206,5 +206,5 @@ def _coloured(line: Line, changed: frozenset[int]) -> Iterator[str]:
 
 
 def _is_marked(i: int, line: Line, changed: frozenset[int]) -> bool:
-    """Whether a token differs; a blank does if both its neighbours do."""
+    """Whether a token differs; a blank counts as different if both its neighbours do."""
     return {i - 1, i + 1} <= changed if line.tokens[i][1].isspace() else i in changed

@@ -1,7 +1,7 @@
-"""Notes on what differs: read from a YAML file, and found in the lines of a pair.
+"""Notes on differences: read from a YAML file, and located in the lines of a pair.
 
-A note names an idiom. It looks for a line in the PyTorch twin and for one in the JAX twin, and it must find both. Prose
-about code that has gone is worse than none.
+A note names an idiom. It searches for a line in the PyTorch twin and for one in the JAX twin, and must find both. Prose
+about code that no longer exists is worse than none.
 """
 
 import ast
@@ -33,12 +33,12 @@ class Note:
         name: Its key in the file.
         title: The idiom in either framework.
         text: A few sentences in Markdown.
-        torch: Regular expression for a line of the PyTorch twin; None where the idiom has no line there.
+        torch: A regular expression for a line of the PyTorch twin; None if the idiom has no line there.
         jax: The same for the JAX twin.
-        pairs: The pairs that it is about: those whose pages name it; None: all.
+        pairs: The pairs that it is about, whose pages name it; None means all.
         without: Pairs that have no such line.
-        within: The pieces to look at; None: all.
-        apart: The two lines may stand in pieces that are not beside each other.
+        within: The pieces to search; None means all.
+        apart: Whether the two lines may be in pieces that are not aligned.
     """
 
     name: str
@@ -65,22 +65,22 @@ class Mark(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A note and the lines of a piece that carry it, from top to bottom, PyTorch's first."""
+    """A note and the lines of a piece that it marks, from top to bottom, PyTorch's first."""
 
     note: Note
     marks: tuple[Mark, ...]
 
 
 def read_notes(path: Path, named: Mapping[str, Sequence[str]]) -> list[Note]:
-    """The notes of a file.
+    """Reads the notes in a file.
 
     Args:
         path: The file.
         named: For each pair, the notes that its page names.
 
     Raises:
-        NoteError: A note lacks a title, a text or a pattern, or has an unknown key. Or it is for pages that name it,
-            and none does. Or a page names a note that is not for such pages.
+        NoteError: A note lacks a title, a text or a pattern, or has an unknown key. Or a note is for pages that name
+            it, but none does. Or a page names a note that is not for such pages.
     """
     entries = _entries(path.read_text())
     for pair, names in named.items():
@@ -91,7 +91,7 @@ def read_notes(path: Path, named: Mapping[str, Sequence[str]]) -> list[Note]:
 
 @cache
 def _entries(text: str) -> Mapping[str, dict[str, Any]]:
-    """The notes of a file; cached, because a build reads them for every piece of code that it shows."""
+    """Reads a file's notes; cached, because a build needs them for every piece of code."""
     return yaml.safe_load(text)
 
 
@@ -119,10 +119,10 @@ def _note(name: str, entry: dict[str, Any], named: Mapping[str, Sequence[str]]) 
 
 
 def place(notes: Sequence[Note], pair: str, sections: Sequence[TwinSection]) -> dict[str, list[Found]]:
-    """The notes in each piece of a pair, by the piece's name, in the order of their lines.
+    """Locates the notes in each piece of a pair, by the piece's name, in the order of their lines.
 
     Raises:
-        NoteError: A note's lines are nowhere among those that differ, or a piece that differs has no note.
+        NoteError: A note's lines do not occur among lines that differ, or a piece that differs has no note.
     """
     pieces = [piece for section in sections for piece in section.pieces]
     placed: dict[str, list[Found]] = {piece.name: [] for piece in pieces}
@@ -138,9 +138,9 @@ def place(notes: Sequence[Note], pair: str, sections: Sequence[TwinSection]) -> 
 
 
 def _essence(piece: Piece | None) -> list[str] | None:
-    """A piece's lines without comments, without the names of what it binds itself, in no order; None where it has none.
+    """A piece's lines in sorted order, without comments or the names of its own variables; None if there are no lines.
 
-    A local variable under another name, a comment or two lines that changed places are no idiom of a framework.
+    A renamed local variable, a comment or two exchanged lines are not an idiom of a framework.
     """
     if piece is None:
         return None
@@ -156,7 +156,7 @@ def _essence(piece: Piece | None) -> list[str] | None:
 
 
 def _find(note: Note, pair: str, pieces: Sequence[TwinPiece]) -> Iterator[tuple[TwinPiece, Found]]:
-    """The pieces that a note is about."""
+    """Yields the pieces that a note is about."""
     seen: set[str] = set()
     for piece in pieces:
         if note.within is None or piece.name in note.within:
@@ -172,7 +172,7 @@ def _find(note: Note, pair: str, pieces: Sequence[TwinPiece]) -> Iterator[tuple[
 
 
 def _marks(note: Note, piece: TwinPiece) -> Iterator[Mark]:
-    """In each run of rows that differ the first line of either side that matches."""
+    """Yields, in each run of rows that differ, the first line of either side that matches."""
     for different, run in groupby(enumerate(piece.rows), key=lambda numbered: numbered[1].kind is Kind.DIFFERENT):
         rows = list(run) if different else []
         for side in SIDES:

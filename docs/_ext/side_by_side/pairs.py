@@ -1,4 +1,4 @@
-"""The pairs of a checkout, aligned and annotated."""
+"""The pairs of a checkout, with alignment and notes."""
 
 import re
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ _NAMED = re.compile(r"<!-- notes: (.*?) -->", re.DOTALL)
 
 
 class Pair(NamedTuple):
-    """Two files beside each other.
+    """Two aligned files.
 
     Attributes:
         name: The algorithm's name.
         title: The title of its page in the docs.
-        sections: What the files hold.
+        sections: The sections of both files.
         notes: The notes in each piece, by its name.
     """
 
@@ -31,7 +31,7 @@ class Pair(NamedTuple):
     notes: Mapping[str, list[Found]]
 
     def noted(self) -> float:
-        """Of all runs of lines that differ, imports apart, the share that holds a line that a note is about."""
+        """The share of runs of different lines, without imports, that contain a line with a note."""
         runs = []
         for piece in (piece for section in self.sections for piece in section.pieces if piece.name != "imports"):
             marked = {mark.row for found in self.notes[piece.name] for mark in found.marks}
@@ -41,11 +41,11 @@ class Pair(NamedTuple):
 
 
 class Checkout(NamedTuple):
-    """Where things are.
+    """The folders of a checkout.
 
     Attributes:
-        root: The folder that holds `corl_torch` and `corl_jax`.
-        docs: The folder of the notes, and of `algorithms`, where each has its page.
+        root: The folder that contains `corl_torch` and `corl_jax`.
+        docs: The folder of the notes, and of `algorithms` with a page for each algorithm.
     """
 
     root: Path
@@ -57,7 +57,7 @@ class Checkout(NamedTuple):
         return self.docs / "notes.yaml"
 
     def names(self) -> list[str]:
-        """The algorithms that stand in both frameworks."""
+        """The algorithms that exist in both frameworks."""
         return sorted(algorithms("torch", self.root).keys() & algorithms("jax", self.root).keys())
 
     def files(self, name: str) -> tuple[Path, Path]:
@@ -89,7 +89,7 @@ class Checkout(NamedTuple):
         """A pair with its notes.
 
         Raises:
-            Misaligned: Its files cannot be laid beside each other.
+            Misaligned: Its files cannot be aligned.
             NoteError: A note has lost its code, or a difference has no note.
         """
         texts = tuple(path.read_text() for path in self.files(name))
@@ -100,7 +100,7 @@ class Checkout(NamedTuple):
         return Pair(name, self.title(name), sections, _placed(tuple(self.notes()), name, *texts))
 
 
-# ---- what several pages show is made once ----------------------------------------------------------------------------
+# ---- content shared by several pages ---------------------------------------------------------------------------------
 
 
 @cache

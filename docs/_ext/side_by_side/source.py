@@ -1,4 +1,4 @@
-"""A twin's file as sections and pieces of coloured lines."""
+"""Parses a twin's file into sections and pieces of coloured lines."""
 
 import ast
 import re
@@ -27,7 +27,7 @@ class Line:
         return "".join(text for _, text in self.tokens)
 
     def dedented(self, width: int) -> Self:
-        """The line without its first `width` characters, which are blank."""
+        """The line without its first `width` characters, which must be blank."""
         tokens = list(self.tokens)
         while tokens and width:
             kind, text = tokens.pop(0)
@@ -42,7 +42,7 @@ class Piece:
     """A class, a function, a method or a run of assignments, with the comments and decorators above it.
 
     Attributes:
-        name: What it defines; of an assignment the first name.
+        name: The name that it defines; for an assignment, the first name.
         owner: The class that a method belongs to.
         lines: Its lines, moved to the left margin.
     """
@@ -53,7 +53,7 @@ class Piece:
 
     @property
     def label(self) -> str:
-        """Its name with its class's."""
+        """Its name, after its class's name if it has one."""
         return f"{self.owner}.{self.name}" if self.owner else self.name
 
 
@@ -66,10 +66,10 @@ class Section:
 
 
 def parse(text: str) -> list[Section]:
-    """A file's sections; what stands above the first rule is called `imports`.
+    """Parses a file's sections; everything above the first rule is called `imports`.
 
     Raises:
-        SyntaxError: It is not Python.
+        SyntaxError: The text is not Python.
     """
     lines = coloured(text)
     rules = [(line.number, match[1]) for line in lines if (match := _RULE.match(line.text))]
@@ -86,7 +86,7 @@ def parse(text: str) -> list[Section]:
 
 
 def coloured(text: str) -> list[Line]:
-    """The lines of a whole file, lexed at once, so that a string over several lines is one in each of them."""
+    """The lines of a whole file, lexed at once, so that a multi-line string is a string in each of its lines."""
     lines, tokens = [], []
     for kind, part in lex(text, PythonLexer(stripnl=False, ensurenl=False)):
         css = STANDARD_TYPES.get(kind, STANDARD_TYPES.get(kind.parent, ""))
@@ -94,13 +94,13 @@ def coloured(text: str) -> list[Line]:
             if i:
                 lines.append(Line(len(lines) + 1, tuple(tokens)))
                 tokens = []
-            # Word by word, so that a comment's or a string's changed words can be told from the others.
+            # Split into words, so that a changed word in a comment or a string can be marked by itself.
             tokens += [("" if kind in Token.Text else css, word) for word in _WORD.findall(fragment)]
     return lines if not tokens else [*lines, Line(len(lines) + 1, tuple(tokens))]
 
 
 def _pieces(nodes: list[ast.stmt], lines: list[Line], top: int) -> Iterator[Piece]:
-    """The pieces below line number `top`; the class that has an `update` is taken apart, the state that it moves."""
+    """Yields the pieces below line number `top`; the class with an `update` method is split into its methods."""
     for node in _merged(nodes):
         if isinstance(node[0], ast.ClassDef) and "update" in (methods := _methods(node[0])):
             yield from _class_pieces(node[0], methods, lines, top)
@@ -110,7 +110,7 @@ def _pieces(nodes: list[ast.stmt], lines: list[Line], top: int) -> Iterator[Piec
 
 
 def _merged(nodes: list[ast.stmt]) -> list[list[ast.stmt]]:
-    """Statements, those that follow each other without a blank line in one list."""
+    """Groups statements that follow each other without a blank line."""
     groups: list[list[ast.stmt]] = []
     for node in nodes:
         if groups and node.lineno == groups[-1][-1].end_lineno + 1:
@@ -121,7 +121,7 @@ def _merged(nodes: list[ast.stmt]) -> list[list[ast.stmt]]:
 
 
 def _methods(node: ast.ClassDef) -> dict[str, ast.FunctionDef]:
-    """A class's methods, its constructor apart."""
+    """A class's methods without its constructor."""
     methods = {child.name: child for child in node.body if isinstance(child, ast.FunctionDef)}
     methods.pop("__init__", None)
     return methods
@@ -150,13 +150,13 @@ def _name(node: ast.stmt) -> str:
 
 
 def _span(lines: list[Line], after: int, last: int) -> tuple[Line, ...]:
-    """The lines behind number `after` up to number `last`, without blank ones at either end."""
+    """The lines after number `after` up to number `last`, without blank lines at either end."""
     span = lines[after:last]
     filled = [i for i, line in enumerate(span) if line.text.strip()]
     return tuple(span[filled[0] : filled[-1] + 1])
 
 
 def _at_the_margin(piece: Piece) -> Piece:
-    """The piece without the indentation that all its lines share."""
+    """Removes the indentation that all lines of a piece share."""
     margin = min(len(line.text) - len(line.text.lstrip()) for line in piece.lines if line.text.strip())
     return replace(piece, lines=tuple(line.dedented(margin) for line in piece.lines))

@@ -6,19 +6,19 @@ from sketching.pen import ACTIONS
 
 
 def density(actions: np.ndarray, width: float = 0.06) -> np.ndarray:
-    """How much of the data lies at each of `ACTIONS`; it adds up to 1."""
+    """The share of the data at each of `ACTIONS`; it adds up to 1."""
     found = np.exp(-0.5 * ((ACTIONS[:, None] - actions) / width) ** 2).sum(axis=1)
     return found / found.sum()
 
 
 def bends() -> np.ndarray:
-    """The cost of a critic's bends, as a matrix: where no data are, a critic goes straight on."""
+    """The cost of a critic's curvature, as a matrix; without data, a critic continues in a straight line."""
     second = np.diff(np.eye(len(ACTIONS)), 2, axis=0) / (ACTIONS[1] - ACTIONS[0]) ** 2
     return 1e-4 * second.T @ second / len(ACTIONS)
 
 
 def fitted(weight: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """The critic of the least squared error where data are, by its weight at each of `ACTIONS`."""
+    """The critic with the smallest squared error on the data, weighted at each of `ACTIONS`."""
     return np.linalg.solve(np.diag(weight) + bends(), weight * targets)
 
 
@@ -29,16 +29,16 @@ def conservative(
     floor: float = -np.inf,
     policy: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The critic that also pays `alpha` for its soft maximum over all actions less its mean over the data's.
+    """The critic whose loss also includes `alpha` times its soft maximum over all actions minus its mean over the data.
 
-    A third of the soft maximum's actions are random, and the others are the policy's. Those count as worth the floor
-    at least. Without a policy all are random.
+    A third of the soft maximum's actions are random, and the others are the policy's, with values of at least `floor`.
+    Without a policy all are random.
     """
     random = np.full(len(ACTIONS), 1.0 / len(ACTIONS))
     chances = (random, np.zeros_like(random)) if policy is None else (random / 3.0, policy / 1.5)
     bent, q = bends(), fitted(weight, targets)
     for _ in range(200):
-        # The greater of value and floor, without a corner, and what it moves with the value
+        # The larger of value and floor, smoothed, and its derivative by the value
         worth = np.logaddexp(50.0 * q, 50.0 * floor) / 50.0
         moved = np.exp(50.0 * (q - worth))
         whole, floored = chances[0] * np.exp(q), chances[1] * np.exp(worth)
@@ -52,7 +52,7 @@ def conservative(
 
 
 def held_back(q: np.ndarray, cost: np.ndarray, alpha: float) -> int:
-    """The place of the best action, by a value that is scaled by its own size there, less a cost."""
+    """The index of the best action, by a value that is scaled by its own size there, minus a cost."""
     best = -1
     for _ in range(100):
         best = int(np.argmax(alpha / abs(q[best]) * q - cost))
@@ -60,7 +60,7 @@ def held_back(q: np.ndarray, cost: np.ndarray, alpha: float) -> int:
 
 
 def ensemble(data: np.ndarray, targets: np.ndarray, size: int, width: float = 0.35) -> np.ndarray:
-    """Critics (size, actions) that begin as random functions and are fitted to the same data."""
+    """Critics (size, actions) that start as random functions and are fitted to the same data."""
     rng = np.random.default_rng(3)
     waves = rng.normal(size=(size, 1, 60)) / width
     phases, weights = rng.uniform(0, 2 * np.pi, (size, 1, 60)), rng.normal(size=(size, 1, 60)) / np.sqrt(30)

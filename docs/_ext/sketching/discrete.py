@@ -7,26 +7,26 @@ from matplotlib.figure import Figure
 from sketching import pen
 from sketching.pen import ACTIONS, AMBER, GREY, SKY
 
-# What the data hold of each of six actions, and what Q-learning alone makes of their values
+# The data's shares of six actions, and the values that Q-learning alone gives them
 SHARES = np.array([0.3, 0.42, 0.21, 0.02, 0.03, 0.02])
 VALUES = np.array([0.42, 0.5, 0.62, 0.3, 0.86, 0.74])
 PLACES = np.arange(len(SHARES))
 
 
 def bars(axes: Axes, heights: np.ndarray, colours: list[str], width: float = 0.55, shift: float = 0.0) -> None:
-    """A bar for each action."""
+    """Draws a bar for each action."""
     for place, height, colour in zip(PLACES, heights, colours, strict=True):
         edges = np.array([place - width / 2, place + width / 2]) + shift
         pen.shade(axes, edges, np.zeros(2), np.full(2, height), colour, alpha=0.75)
 
 
 def star(axes: Axes, place: float, height: float, colour: str) -> None:
-    """The action that is taken."""
+    """Marks the selected action."""
     pen.point(axes, place, height + 0.06, colour, "*", 14)
 
 
 def discrete_cql(figure: Figure) -> None:
-    """Values of six actions, of which the data lack three: as Q-learning leaves them, and as the term does."""
+    """Values of six actions, three of them missing in the data: from Q-learning, and with the conservative term."""
     (axes,) = pen.panels(figure, 2.8)
     pushed = np.exp(5.0 * VALUES) / np.exp(5.0 * VALUES).sum() - SHARES
     lowered = VALUES - 0.9 * pushed
@@ -44,7 +44,7 @@ def discrete_cql(figure: Figure) -> None:
 
 
 def discrete_bcq(figure: Figure) -> None:
-    """How likely six actions are, and their values: the best of those above the threshold is taken."""
+    """The probabilities of six actions, and their values: the best action above the threshold is selected."""
     likely, valued = pen.panels(figure, 3.6, rows=2, height_ratios=[1, 1.2])
     share = SHARES / SHARES.max()
     kept = share > 0.3
@@ -62,7 +62,7 @@ def discrete_bcq(figure: Figure) -> None:
 
 
 def discrete_iql(figure: Figure) -> None:
-    """V among the values of the data's actions; below, the data's shares and the policy that weighs them."""
+    """V among the values of the data's actions; below, the data's shares and the policy that weights them."""
     valued, likely = pen.panels(figure, 3.6, rows=2, height_ratios=[1, 1.2])
     held = np.where(SHARES > 0.1, SHARES, 0.0)
     bars(valued, VALUES, [SKY if share else GREY for share in held])
@@ -80,7 +80,7 @@ def discrete_iql(figure: Figure) -> None:
 
 
 def discrete_sac(figure: Figure) -> None:
-    """Values of six actions, and below how likely the policy makes each: under two temperatures."""
+    """Values of six actions, and below their probabilities under two temperatures."""
     valued, likely = pen.panels(figure, 3.6, rows=2, height_ratios=[1, 1.2])
     bars(valued, VALUES, [GREY] * 6)
     pen.plain(valued, "", "Q")
@@ -95,7 +95,7 @@ def discrete_sac(figure: Figure) -> None:
 
 
 def discrete_bc(figure: Figure) -> None:
-    """The chances of three actions over one dimension of the state, and the data's actions below."""
+    """The probabilities of three actions over one state dimension, with the data's actions below."""
     (axes,) = pen.panels(figure, 2.7)
     logits = np.stack([-5.0 * (ACTIONS + 0.25), 0.9 - 2.2 * (ACTIONS - 0.1) ** 2, 6.0 * (ACTIONS - 0.42)])
     chances = np.exp(logits) / np.exp(logits).sum(axis=0)

@@ -1,4 +1,4 @@
-"""Sketches of critics that are lowered, and of the entropy that soft actor-critic pays for."""
+"""Sketches of pessimistic critics, and of soft actor-critic's entropy bonus."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,7 +9,7 @@ from sketching import pen
 from sketching.critics import conservative, density, ensemble, fitted
 from sketching.pen import ACTIONS, AMBER, SIZE, SKY
 
-# Data in the middle of the actions, and what critics learn of them
+# Data in the middle of the actions, and the values that critics learn there
 MIDDLE = np.array([-0.36, -0.3, -0.22, -0.16, -0.1, -0.05, 0.02, 0.08, 0.15, 0.23, 0.31])
 TARGETS = 1.2 + 1.6 * np.tanh(1.2 * ACTIONS)
 # The weight of the conservative term
@@ -17,12 +17,12 @@ PUSH = 0.03
 
 
 def best(axes: Axes, q: np.ndarray, colour: str) -> None:
-    """A star where a critic is highest."""
+    """Marks a critic's maximum with a star."""
     pen.point(axes, ACTIONS[np.argmax(q)], q.max(), colour, "*", 16)
 
 
 def cql(figure: Figure) -> None:
-    """A critic of the squared error alone, and the one that pays the conservative term too."""
+    """A critic trained on the squared error alone, and one trained with the conservative term too."""
     (axes,) = pen.panels(figure, 2.8)
     weight = density(MIDDLE)
     before, after = fitted(weight, TARGETS), conservative(weight, TARGETS, PUSH)
@@ -39,7 +39,7 @@ def cql(figure: Figure) -> None:
 
 
 def sac_n(figure: Figure) -> None:
-    """Critics that agree on the data and nowhere else, and the least of them."""
+    """Critics that agree only on the data, and their minimum."""
     (axes,) = pen.panels(figure, 2.9)
     q = ensemble(MIDDLE, np.interp(MIDDLE, ACTIONS, TARGETS), 10)
     least = q.min(axis=0)
@@ -54,7 +54,7 @@ def sac_n(figure: Figure) -> None:
 
 
 def diversified(angles: np.ndarray) -> np.ndarray:
-    """Directions in the plane after steps down the diversity term."""
+    """Directions in the plane after gradient steps on the diversity term."""
     for _ in range(2000):
         apart = angles[:, None] - angles
         angles = angles + 0.02 * np.sin(apart).sum(axis=1) / (len(angles) - 1)
@@ -62,7 +62,7 @@ def diversified(angles: np.ndarray) -> np.ndarray:
 
 
 def edac(figure: Figure) -> None:
-    """The critics' slopes at a data action: alike, and after the diversity term."""
+    """The critics' slopes at a data action: similar ones, and after training with the diversity term."""
     alike = np.pi / 4 + np.linspace(-0.75, 0.75, 6) + 0.1 * np.sin(5.0 * np.arange(6))
     grid = np.linspace(-1.0, 1.0, 241)
     places = np.stack(np.meshgrid(grid, grid), axis=-1)
@@ -81,7 +81,7 @@ def edac(figure: Figure) -> None:
 
 
 def adam(batch: int, rate: float, updates: int, every: int) -> np.ndarray:
-    """How far Adam is from the optimum of a bowl, whose gradients are noisier in smaller batches."""
+    """The distance of Adam from a bowl's optimum, with gradients that are noisier in smaller batches."""
     rng = np.random.default_rng(0)
     x, first, second, found = np.ones(100), np.zeros(100), np.zeros(100), []
     for step in range(1, updates + 1):
@@ -94,7 +94,7 @@ def adam(batch: int, rate: float, updates: int, every: int) -> np.ndarray:
 
 
 def lb_sac(figure: Figure) -> None:
-    """One problem of noisy gradients: small batches, the same at a high rate, and large batches at that rate."""
+    """A problem with noisy gradients: small batches, the same with a high rate, and large batches with that rate."""
     (axes,) = pen.panels(figure, 2.9)
     updates, every = 12_000, 50
     for batch, rate, colour, x, y in (
@@ -110,7 +110,7 @@ def lb_sac(figure: Figure) -> None:
 
 
 def squashed(q: np.ndarray, alpha: float) -> np.ndarray:
-    """The density at `ACTIONS` of the squashed Gaussian whose value and entropy, at a temperature, are highest."""
+    """The density at `ACTIONS` of the squashed Gaussian with the highest sum of value and entropy at a temperature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     weights = weights / weights.sum()
     mean, std = (axis[..., None] for axis in np.meshgrid(np.linspace(-2, 2, 161), np.geomspace(0.03, 2.0, 80)))
@@ -125,7 +125,7 @@ def squashed(q: np.ndarray, alpha: float) -> np.ndarray:
 
 
 def sac(figure: Figure) -> None:
-    """A critic above, and below it the policies of two temperatures beside the greedy action."""
+    """A critic above, and below it the policies of two temperatures with the greedy action."""
     above, below = pen.panels(figure, 3.3, rows=2, height_ratios=(1.0, 1.4))
     q = 1.0 / (1.0 + 6.0 * (ACTIONS - 0.2) ** 2)
     pen.curve(above, ACTIONS, q, GREY)
@@ -143,7 +143,7 @@ def sac(figure: Figure) -> None:
 
 
 def uwac(figure: Figure) -> None:
-    """Passes of a critic with dropout above, and below the weight that their variance leaves."""
+    """Passes of a critic with dropout above, and below the weight that results from their variance."""
     above, below = pen.panels(figure, 3.6, rows=2, height_ratios=(1.6, 1.0))
     q = ensemble(MIDDLE, np.interp(MIDDLE, ACTIONS, TARGETS), 12)
     for one in q:

@@ -1,4 +1,4 @@
-"""Sketches of what judges a policy without an environment."""
+"""A sketch of evaluating a policy without an environment."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -8,7 +8,7 @@ from sketching.pen import AMBER, GREY, SKY
 
 
 def evaluation_fqe(figure: Figure) -> None:
-    """Values over updates: the target stands still while the critic learns from it, and then becomes its copy."""
+    """Values over updates: the target is constant while the critic learns from it, and then becomes its copy."""
     (axes,) = pen.panels(figure, 3.0)
     regressions, true = 6, 1.0
     targets = true * (1.0 - 0.62 ** np.arange(regressions + 1))

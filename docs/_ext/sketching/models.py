@@ -1,4 +1,4 @@
-"""Sketches of learnt models of the environment."""
+"""Sketches of learned models of the environment."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -8,7 +8,7 @@ from sketching.pen import AMBER, GREY, SKY
 
 
 def model_based_combo(figure: Figure) -> None:
-    """A critic that is pushed down along roll-outs and raised at the data, beside that of the squared error alone."""
+    """A critic that is lowered along roll-outs and raised at the data, and one trained on the squared error alone."""
     (axes,) = pen.panels(figure, 3.0)
     x = np.linspace(-1.0, 1.0, 201)
     near = np.exp(-((x / 0.34) ** 2))
@@ -31,7 +31,7 @@ def model_based_combo(figure: Figure) -> None:
 
 
 def model_based_dynamics(figure: Figure) -> None:
-    """The members' predictions over states and actions: they agree near the data, and differ away from it."""
+    """The members' predictions over states and actions, which agree near the data and differ away from it."""
     (axes,) = pen.panels(figure, 3.0)
     x = np.linspace(-1.0, 1.0, 201)
     true = 0.5 * np.sin(2.6 * x)
@@ -48,7 +48,7 @@ def model_based_dynamics(figure: Figure) -> None:
 
 
 def model_based_mopo(figure: Figure) -> None:
-    """Roll-outs that begin at the data; the further they leave it, the larger is the penalty on their rewards."""
+    """Roll-outs from the data; the further they leave it, the larger is the penalty on their rewards."""
     (axes,) = pen.panels(figure, 3.0)
     x = np.linspace(-1.0, 1.0, 201)
     away = np.clip(np.abs(x) - 0.35, 0.0, None) ** 2

@@ -1,4 +1,4 @@
-"""Sketches of what keeps a policy near the data."""
+"""Sketches of ways to keep a policy close to the data."""
 
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,17 @@ from sketching.pen import ACTIONS, AMBER, SIZE, SKY
 
 MINI = Path(__file__).resolve().parents[3] / "datasets" / "mini" / "hopper-medium-expert.hdf5"
 COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
-# The data's actions in a state, and what a critic learns of them
+# The data's actions in a state
 DATA = np.array([-0.78, -0.7, -0.64, -0.6, -0.55, -0.5, -0.47, -0.42, -0.36, -0.3, -0.22, -0.12])
 
 
 def rising(weight: np.ndarray) -> np.ndarray:
-    """A critic that the data taught to rise, and that rises on beyond them."""
+    """A critic that rises on the data, and continues to rise beyond it."""
     return fitted(weight, 0.9 + 0.9 * np.tanh(2.0 * (ACTIONS + 0.5)))
 
 
 def any_percent_bc(figure: Figure) -> None:
-    """The bundled data's trajectories by their return, and the best tenth."""
+    """The bundled data's trajectories by return, with the best tenth marked."""
     (axes,) = pen.panels(figure, 2.3)
     data = extract_transitions(read_arrays(MINI, COLUMNS))
     returns = np.sort([data.rewards[piece].sum(dtype=float) for piece in pieces(data.terminals)])
@@ -41,7 +41,7 @@ def any_percent_bc(figure: Figure) -> None:
 
 
 def awac(figure: Figure) -> None:
-    """Each of the data's actions by its value above, and by its weight below."""
+    """The data's actions by value above, and by weight below."""
     above, below = pen.panels(figure, 3.5, rows=2, height_ratios=(1.5, 1.0))
     actions = np.array([-0.86, -0.68, -0.52, -0.33, -0.15, 0.05, 0.22, 0.41, 0.6, 0.8])
 
@@ -91,7 +91,7 @@ def awr(figure: Figure) -> None:
 
 
 def td3_bc(figure: Figure) -> None:
-    """A critic that goes on rising, its best action, and the policy that the data hold back."""
+    """A critic that keeps rising, its best action, and the policy that the data holds back."""
     (axes,) = pen.panels(figure, 2.7)
     q = rising(density(DATA))
     best = held_back(q, ((ACTIONS[:, None] - DATA) ** 2).mean(axis=1), 2.5)
@@ -107,7 +107,7 @@ def td3_bc(figure: Figure) -> None:
 
 
 def prdc(figure: Figure) -> None:
-    """Rows by state and action, a policy far from them, and the row that is nearest to one of its actions."""
+    """Rows by state and action, a policy far from them, and the nearest row to one of its actions."""
     (axes,) = pen.panels(figure, 3.0)
     beta = 2.0
     states = np.array([-0.92, -0.74, -0.55, -0.38, -0.2, -0.06, 0.1, 0.22, 0.4, 0.58, 0.75, 0.9])
@@ -132,7 +132,7 @@ def prdc(figure: Figure) -> None:
 
 
 def plas(figure: Figure) -> None:
-    """The decoded action of each code, and its value; the policy's reach ends at 2."""
+    """The decoded action of each code, and its value; the policy's range ends at 2."""
     above, below = pen.panels(figure, 3.8, rows=2)
     codes = np.linspace(-3.0, 3.0, 241)
     actions = -0.45 + 0.34 * np.tanh(0.7 * codes)
@@ -157,7 +157,7 @@ def plas(figure: Figure) -> None:
 
 
 def bcq(figure: Figure) -> None:
-    """Samples among the data's actions, what the perturbation can make of them, and the best of those."""
+    """Samples among the data's actions, the range of the perturbation around them, and the best action in it."""
     above, below = pen.panels(figure, 3.8, rows=2, height_ratios=(1.0, 1.6))
     weight = density(DATA)
     chances, q = weight / weight.max(), rising(weight)
@@ -182,7 +182,7 @@ def bcq(figure: Figure) -> None:
 
 
 def bear(figure: Figure) -> None:
-    """Three policies beside the data's actions, each with its MMD by BEAR's kernel."""
+    """Three policies with the data's actions, each with its MMD for BEAR's kernel."""
     above, below = pen.panels(figure, 3.8, rows=2, height_ratios=(1.6, 1.0))
     policies = ((0.5, 0.18, GREY, "beside"), (-0.45, 0.19, SKY, "on the data"), (-0.62, 0.06, AMBER, "narrow"))
     quantiles = (np.arange(12) + 0.5) / 12
@@ -207,7 +207,7 @@ def bear(figure: Figure) -> None:
 
 
 def crr(figure: Figure) -> None:
-    """Each of the data's actions by its value above, and by its two kinds of weight below."""
+    """The data's actions by value above, and by two kinds of weight below."""
     above, below = pen.panels(figure, 3.8, rows=2, height_ratios=(1.5, 1.0))
     actions = np.array([-0.86, -0.68, -0.52, -0.33, -0.15, 0.05, 0.22, 0.41, 0.6, 0.8])
 
@@ -246,7 +246,7 @@ def expectile(values: np.ndarray, tau: float) -> float:
 
 
 def iql(figure: Figure) -> None:
-    """The asymmetric loss, and where it puts V among the values of the data's actions."""
+    """The asymmetric loss, and the V that it gives among the values of the data's actions."""
     left, right = pen.panels(figure, 2.8, columns=2, width_ratios=(1.0, 1.3))
     advantages, values = np.linspace(-1.0, 1.0, 101), np.linspace(0.0, 4.0, 401)
     chances = np.exp(-0.5 * ((values - 1.4) / 0.45) ** 2) + 0.45 * np.exp(-0.5 * ((values - 2.6) / 0.4) ** 2)
@@ -264,7 +264,7 @@ def iql(figure: Figure) -> None:
 
 
 def xql(figure: Figure) -> None:
-    """The Gumbel loss beside the expectile loss, and where temperatures put V among the values."""
+    """The Gumbel loss with the expectile loss, and the V that temperatures give among the values."""
     left, right = pen.panels(figure, 2.8, columns=2, width_ratios=(1.0, 1.3))
     errors, values = np.linspace(-1.5, 1.5, 101), np.linspace(0.0, 4.0, 401)
     pen.curve(left, errors, np.exp(errors) - errors - 1.0, AMBER)
@@ -309,7 +309,7 @@ def rebrac(figure: Figure) -> None:
 
 
 def fql(figure: Figure) -> None:
-    """A flow from noise to two groups of actions; its map in one step, and a policy that is drawn to larger values."""
+    """A flow from noise to two groups of actions, its one-step map, and a policy that is drawn to larger values."""
     left, right = pen.panels(figure, 2.9, columns=2)
     data = np.array([-0.8, -0.7, -0.62, 0.45, 0.55, 0.62])
 
@@ -343,7 +343,7 @@ def fql(figure: Figure) -> None:
 
 
 def dt(figure: Figure) -> None:
-    """Three steps as tokens, and all that the last state's token reads."""
+    """Three steps as tokens, and the tokens that the last state's token attends to."""
     axes = pen.drawing(figure, (9.6, 4.5))
     for place in range(9):
         step, kind = divmod(place, 3)

@@ -8,7 +8,7 @@ from sketching.pen import ACTIONS, AMBER, GREY, SKY
 
 
 def online_ddpg(figure: Figure) -> None:
-    """A critic over one action dimension, up which the policy's action climbs; noise explores beside it."""
+    """A critic over one action dimension, whose slope the policy's action follows upwards, with exploration noise."""
     (axes,) = pen.panels(figure, 2.7)
     q = np.exp(-5.0 * (ACTIONS - 0.35) ** 2)
     place = 80
@@ -25,7 +25,7 @@ def online_ddpg(figure: Figure) -> None:
 
 
 def online_td3(figure: Figure) -> None:
-    """Two critics with errors of their own; the smaller of them, and its mean over the noise on the target action."""
+    """Two critics with separate errors; their minimum, and its mean over the noise on the target action."""
     (axes,) = pen.panels(figure, 3.0)
     true = 0.55 + 0.3 * np.cos(2.2 * (ACTIONS - 0.1))
     first = true + 0.2 * np.sin(9.0 * ACTIONS + 0.3) + 0.12
@@ -46,7 +46,7 @@ def online_td3(figure: Figure) -> None:
 
 
 def online_dqn(figure: Figure) -> None:
-    """The value of one action over the updates; its target stands still between two copies."""
+    """The value of one action over the updates; its target is constant between two copies."""
     (axes,) = pen.panels(figure, 2.7)
     updates = np.linspace(0.0, 1.0, 401)
     value = 0.1 + 0.8 * (1.0 - np.exp(-2.6 * updates)) + 0.03 * np.sin(38.0 * updates) * (1.0 - updates)

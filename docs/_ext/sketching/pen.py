@@ -8,23 +8,23 @@ from matplotlib.figure import Figure
 
 from boxes import GREY, INK, box
 
-# The boxes' hues, as strong as a line must be on white and on black
+# The boxes' hues, as strong as a line needs to be on white and on black
 SKY, AMBER = "#4a80e8", "#df7a1c"
 # A phone shows a figure of this width almost in full; in inches
 WIDTH = 4.8
 SIZE = 11
-# One dimension of actions, from least to greatest
+# One dimension of actions, from the smallest to the largest
 ACTIONS = np.linspace(-1.0, 1.0, 201)
 
 
 def panels(figure: Figure, height: float, rows: int = 1, columns: int = 1, **layout: Any) -> list[Axes]:
-    """The panels of a sketch of a height in inches, row by row."""
+    """The panels of a sketch with this height in inches, row by row."""
     figure.set_size_inches(WIDTH, height)
     return list(figure.subplots(rows, columns, squeeze=False, gridspec_kw=layout).flat)
 
 
 def plain(axes: Axes, x: str = "", y: str = "") -> None:
-    """Two grey axes with their names and no numbers."""
+    """Draws two grey axes with names but without numbers."""
     axes.patch.set_visible(False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["bottom", "left"]].set_color(GREY)
@@ -34,7 +34,7 @@ def plain(axes: Axes, x: str = "", y: str = "") -> None:
 
 
 def drawing(figure: Figure, size: tuple[float, float]) -> Axes:
-    """A panel without axes for boxes and arrows, as wide and as high as its units say."""
+    """A panel without axes for boxes and arrows, with this width and height in its own units."""
     (axes,) = panels(figure, WIDTH * size[1] / size[0])
     axes.set(xlim=(0.0, size[0]), ylim=(0.0, size[1]))
     axes.set_axis_off()
@@ -42,12 +42,12 @@ def drawing(figure: Figure, size: tuple[float, float]) -> Axes:
 
 
 def rounded(values: Any) -> np.ndarray:
-    """Values without their last digits, which differ from processor to processor."""
+    """Rounds off the last digits of values, which differ from processor to processor."""
     return np.round(np.asarray(values, float), 4)
 
 
 def curve(axes: Axes, x: Any, y: Any, colour: str, **style: Any) -> None:
-    """A line."""
+    """Draws a line."""
     axes.plot(rounded(x), rounded(y), color=colour, **{"lw": 2.2, "solid_capstyle": "round", **style})
 
 
@@ -57,39 +57,39 @@ def shade(axes: Axes, x: Any, low: Any, high: Any, colour: str, **style: Any) ->
 
 
 def point(axes: Axes, x: float, y: float, colour: str, marker: str = "o", size: float = 8.0) -> None:
-    """A point."""
+    """Draws a point."""
     axes.plot(rounded([x]), rounded([y]), marker, color=colour, ms=size, mec="none", clip_on=False, zorder=4)
 
 
 def label(axes: Axes, x: float, y: float, text: str, colour: str = GREY, **style: Any) -> None:
-    """A text at a place, centred."""
+    """Draws a centred text."""
     places = {"ha": "center", "va": "center", "fontsize": SIZE, "linespacing": 1.15}
     axes.text(*rounded([x, y]), text, color=colour, **{**places, **style})
 
 
 def ticks(axes: Axes, actions: Any, height: float = 0.07, colour: str = GREY) -> None:
-    """The data's actions, as ticks that stand on the lower axis."""
+    """Draws the data's actions as ticks on the lower axis."""
     where = axes.get_xaxis_transform()
     axes.vlines(rounded(actions), 0.0, height, color=colour, lw=1.3, transform=where, clip_on=False)
 
 
 def upright(axes: Axes, x: float, colour: str = GREY) -> None:
-    """A dashed line from bottom to top."""
+    """Draws a dashed line from bottom to top."""
     axes.axvline(float(rounded(x)), color=colour, lw=1.3, ls=(0, (4, 3)))
 
 
 def level(axes: Axes, y: float, colour: str = GREY) -> None:
-    """A dashed line from left to right."""
+    """Draws a dashed line from left to right."""
     axes.axhline(float(rounded(y)), color=colour, lw=1.3, ls=(0, (4, 3)))
 
 
 def pull(axes: Axes, start: Any, end: Any, colour: str, **style: Any) -> None:
-    """A coloured arrow from one point to another."""
+    """Draws a coloured arrow from one point to another."""
     drawn = {"arrowstyle": "-|>", "color": colour, "lw": 2.0, "shrinkA": 4, "shrinkB": 4, **style}
     axes.annotate("", tuple(rounded(end)), tuple(rounded(start)), arrowprops=drawn)
 
 
 def named(axes: Axes, middle: tuple[float, float], size: tuple[float, float], text: str, colour: str) -> None:
-    """A box with a text in it."""
+    """Draws a box with a text."""
     box(axes, middle, size, colour)
     label(axes, *middle, text, INK)

@@ -1,4 +1,4 @@
-"""Sketches of the algorithms that go on in the environment: what changes at the switch."""
+"""Sketches of the algorithms that continue in the environment: the changes at the switch."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,13 +11,13 @@ from sketching.ensembles import MIDDLE, PUSH, TARGETS, best
 from sketching.offline import DATA, rising
 from sketching.pen import ACTIONS, AMBER, SKY
 
-# Offline updates before 0, online ones after it, each phase 1 long
+# Offline updates before 0, online updates after it; each phase has length 1
 TIMES = np.linspace(-1.0, 1.0, 401)
 ONLINE = TIMES >= 0
 
 
 def batches(axes: Axes, new: np.ndarray) -> None:
-    """The composition of a batch over time: the share of the environment's steps above the data."""
+    """The composition of a batch over time: the share of the environment's steps, above the data's."""
     pen.shade(axes, TIMES, 0.0 * TIMES, 1.0 + 0.0 * TIMES, BLUE)
     pen.shade(axes, TIMES[ONLINE], 1.0 - new[ONLINE], 1.0, ORANGE)
     pen.label(axes, -0.5, 0.5, "data", INK)
@@ -26,7 +26,7 @@ def batches(axes: Axes, new: np.ndarray) -> None:
 
 
 def switches(above: Axes, *others: Axes) -> None:
-    """The line between the phases, with their names over the first panel."""
+    """Draws the line between the phases, with their names above the first panel."""
     for axes in (above, *others):
         pen.upright(axes, 0.0)
     for x, name in ((-0.5, "offline"), (0.5, "online")):
@@ -34,7 +34,7 @@ def switches(above: Axes, *others: Axes) -> None:
 
 
 def finetune_awac(figure: Figure) -> None:
-    """One update before the switch and after it, first on the data and then on what the policy does too."""
+    """An update before the switch and one after it: first on the data, then also on the policy's own steps."""
     axes = pen.drawing(figure, (9.6, 4.2))
     size = (2.5, 0.9)
     for x, rows, update in ((1.4, "data", "update"), (5.0, "data + steps", "same update")):
@@ -52,7 +52,7 @@ def finetune_awac(figure: Figure) -> None:
 
 
 def finetune_fql(figure: Figure) -> None:
-    """The data that the flow imitates, and the policy, which leans to larger values, before the switch and later."""
+    """The data that the flow imitates, and the policy, which prefers larger values, before the switch and later."""
     offline, online = pen.panels(figure, 2.8, columns=2)
     data, lean, q = np.array([-0.52, -0.34]), 0.26, 1.2 + 0.9 * ACTIONS
     tried = np.array([-0.14, 0.06, 0.26, 0.46])
@@ -104,7 +104,7 @@ def finetune_cql(figure: Figure) -> None:
 
 
 def finetune_cal_ql(figure: Figure) -> None:
-    """A critic that nothing pushes, CQL's, and Cal-QL's, which has the data's return for a floor."""
+    """A critic without a conservative term, CQL's, and Cal-QL's, which has the data's return as a lower bound."""
     (axes,) = pen.panels(figure, 2.8)
     sampled, weight = np.array([0.48, 0.52, 0.55, 0.58, 0.61, 0.65]), density(MIDDLE)
     earned = float(weight @ TARGETS)
@@ -124,7 +124,7 @@ def finetune_cal_ql(figure: Figure) -> None:
 
 
 def finetune_rebrac(figure: Figure) -> None:
-    """Half of each batch is new online; one distance's weight falls, and the other's is gone."""
+    """Half of each batch is new in the online phase; one distance's weight decays, and the other's is 0."""
     above, below = pen.panels(figure, 3.3, rows=2, height_ratios=(1.0, 1.4))
     batches(above, np.where(ONLINE, 0.5, 0.0))
     pen.label(above, 0.5, 0.75, "steps", INK)
@@ -140,7 +140,7 @@ def finetune_rebrac(figure: Figure) -> None:
 
 
 def finetune_spot(figure: Figure) -> None:
-    """The weight over three phases, and the policy's action where it is whole and where it has cooled."""
+    """The weight over three phases, and the policy's action with the full weight and with the cooled one."""
     above, below = pen.panels(figure, 3.8, rows=2, height_ratios=(1.0, 1.5))
     pen.curve(above, TIMES, np.minimum(1.0, np.maximum(0.2, 1.0 - TIMES)), AMBER)
     for start in (-1.0, 0.0):
@@ -161,7 +161,7 @@ def finetune_spot(figure: Figure) -> None:
 
 
 def finetune_balanced_replay(figure: Figure) -> None:
-    """Densities of data and steps, their ratio, and the data's rows, as high as the chance that each is drawn."""
+    """The densities of data and steps, their ratio, and the data's rows with heights equal to their probabilities."""
     above, below = pen.panels(figure, 3.6, rows=2, height_ratios=(1.4, 1.0))
     data = np.array([-0.72, -0.6, -0.5, -0.38, -0.28, -0.16, -0.04, 0.1, 0.22])
     steps = np.array([0.1, 0.22, 0.32, 0.42, 0.52, 0.64])
@@ -185,7 +185,7 @@ def finetune_balanced_replay(figure: Figure) -> None:
 
 
 def finetune_rlpd(figure: Figure) -> None:
-    """The minibatches of an update, each half of either kind, and who makes a step on them."""
+    """The minibatches of an update, each half from either source, and the networks that learn from them."""
     axes = pen.drawing(figure, (9.6, 3.3))
     for number, x in enumerate((1.6, 4.6, 7.6)):
         for row in range(6):

@@ -1,1 +1,1 @@
-"""PyTorch twins beside the libraries that they stand for, which are run and never read."""
+"""PyTorch twins compared with the original libraries, which are run and never read."""

@@ -1,4 +1,4 @@
-"""The genuine d3rlpy 2.8.1 as the tests use it: small networks, batches, and six updates beside ours.
+"""The original d3rlpy 2.8.1 as the tests use it: small networks, batches, and six updates to compare with ours.
 
 `make test-d3rlpy` installs the library; without it these tests are skipped.
 """
@@ -31,16 +31,16 @@ from shared.runs.vocabulary import other_names
 
 BATCH_SIZE = 32
 HIDDEN = {"actor": (40, 30), "critic": (50, 20), "imitator": (64, 48)}
-# Settings of the critics that the library has in a factory
+# Critic settings that the library puts into a factory
 OF_CRITICS = ("critic", "n_quantiles", "n_greedy_quantiles", "embed_size")
-# What d3rlpy 2.8.1 does in place of the paper
+# Settings for d3rlpy 2.8.1's deviations from the paper
 FAULTS: dict[str, Any] = {"vae_tanh": False, "copy_target_policy": False}
 
 
 def created(
     d3rlpy: Any, config: str, networks: tuple[str, ...], shape: Sequence[int] = (STATE_DIM,), **settings: Any
 ) -> Any:
-    """The library's algorithm with small networks for observations of a shape, drawn from torch's generator."""
+    """The library's algorithm with small networks for this observation shape, drawn from torch's generator."""
     factory = d3rlpy.models.VectorEncoderFactory
     encoders = {f"{part}_encoder_factory": factory(hidden_units=list(HIDDEN[part])) for part in networks}
     algorithm = getattr(d3rlpy.algos, config)(batch_size=BATCH_SIZE, **encoders, **settings).create(device="cpu:0")
@@ -49,13 +49,13 @@ def created(
 
 
 def names_of(config: Any) -> dict[str, str]:
-    """What references call the settings of a twin's configuration, each such name with ours."""
+    """Maps the references' names for the settings of a twin's config to ours."""
     algorithm = type(config).__module__.partition(".")[2].replace(".", "/")
     return other_names([field.name for field in fields(config)], algorithm)
 
 
 def as_theirs(kind: type, config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a twin by the names that the library's configuration of this kind has."""
+    """A twin's settings under the names in this class of the library's configs."""
     known, others = inspect.signature(kind).parameters, names_of(config)
     found = {}
     for ours, value in settings.items():
@@ -65,7 +65,7 @@ def as_theirs(kind: type, config: Any, settings: Mapping[str, Any]) -> dict[str,
 
 
 def quantile_factory(d3rlpy: Any, config: Any) -> dict[str, Any]:
-    """What the library is told for critics of quantiles; nothing for those of means."""
+    """The library's arguments for quantile critics; empty for critics of means."""
     kind = getattr(config, "critic", "mean")
     if kind == "mean":
         return {}
@@ -76,7 +76,7 @@ def quantile_factory(d3rlpy: Any, config: Any) -> dict[str, Any]:
 
 
 def batch_of(d3rlpy: Any, dataset: Batch) -> Any:
-    """A batch as the library draws and takes it; what its algorithms do not read repeats another column."""
+    """A batch in the library's form; fields that its algorithms do not read repeat another column."""
     s, a, r, s2, d = columns_of(dataset, BATCH_SIZE)
     if s.dtype == torch.uint8:
         s, s2 = (column.float() / 255.0 for column in (s, s2))
@@ -87,21 +87,21 @@ def batch_of(d3rlpy: Any, dataset: Batch) -> Any:
 
 
 def assert_same_updates(d3rlpy: Any, dataset: Batch, twin: ModuleType, trainer: Any, theirs: Any) -> None:
-    """Six updates of both, from equal draws, log the same."""
+    """Checks that six updates of both with equal draws log the same numbers."""
     same_draws()
     logged = [theirs.impl.update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
-    # BEAR's log calls the VAE's loss otherwise than BCQ's and PLAS's do.
+    # BEAR's log uses another name for the VAE's loss than BCQ's and PLAS's logs.
     own = "imitator" if twin is discrete_bcq else "vae"
     expected = [{name.replace("imitator", own): value for name, value in log.items()} for log in logged]
     same_draws()
     logs = []
     for _ in range(UPDATES):
-        # Whether the next update is one of the VAE alone, or one of the warm-up, for the twins that have such
+        # Whether the next update is for the VAE alone, or part of the warm-up, if the twin has such updates
         phase = [getattr(trainer, name) for name in ("pretrains", "warms_up") if hasattr(trainer, name)]
         sizes = (ROWS,) if twin in (ddpg, dqn) or "discrete" in twin.__name__ else (ROWS, ACTION_DIM)
         indices, noise = twin.draw_noise(trainer.hp, *sizes, CPU, *phase)
         logs.append(trainer.update(take(dataset, indices), noise))
     if twin is discrete_sac:
-        # The library logs nothing of the temperature and the entropy.
+        # The library does not log temperature and entropy.
         logs = [{name: log[name] for name in ("critic_loss", "actor_loss")} for log in logs]
     assert_same_log(logs, expected)

@@ -1,4 +1,4 @@
-"""Our twins in the form of the genuine d3rlpy 2.8.1: the same weights from a seed, and six equal updates."""
+"""Our twins configured like the original d3rlpy 2.8.1: the same weights from a seed, and six equal updates."""
 
 import math
 from types import ModuleType
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.d3rlpy
 
 
 def plas_networks(trainer: plas.PLAS) -> list[nn.Module]:
-    """Ours, in the order in which they are drawn."""
+    """Our networks, in the order in which they are drawn."""
     networks = [trainer.actor.latent, trainer.actor_target.latent]
     networks += [*trainer.critic.members, *trainer.critic_target.members, trainer.encoder, trainer.decoder]
     changes = trainer.actor.perturbation, trainer.actor_target.perturbation
@@ -48,7 +48,7 @@ def plas_networks(trainer: plas.PLAS) -> list[nn.Module]:
 
 
 def their_plas_networks(algorithm: Any) -> list[nn.Module]:
-    """The library's, in the same order."""
+    """The library's networks, in the same order."""
     modules = algorithm.impl.modules
     networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
     networks += [modules.vae_encoder, modules.vae_decoder]
@@ -58,7 +58,7 @@ def their_plas_networks(algorithm: Any) -> list[nn.Module]:
 @pytest.mark.parametrize("perturbation", [False, True], ids=["PLAS", "PLAS+P"])
 @pytest.mark.parametrize(("warm", "lam", "n_critics"), [(0, 0.75, 2), (3, 0.3, 3), (6, 1.0, 2)])
 def test_plas(d3rlpy: Any, dataset: Batch, warm: int, lam: float, n_critics: int, perturbation: bool) -> None:
-    """Weights, logs, targets and actions, in the VAE's updates and in those after them."""
+    """Weights, logs, targets and actions are equal, in the VAE's updates and after them."""
     name = "PLASWithPerturbationConfig" if perturbation else "PLASConfig"
     shared: dict[str, Any] = {"lam": lam, "n_critics": n_critics}
     if perturbation:
@@ -87,7 +87,7 @@ def test_plas(d3rlpy: Any, dataset: Batch, warm: int, lam: float, n_critics: int
 
 @pytest.mark.parametrize(("warm", "lam", "n_critics", "samples"), [(0, 0.75, 2, 7), (3, 0.3, 3, 4), (6, 1.0, 2, 3)])
 def test_bcq(d3rlpy: Any, dataset: Batch, warm: int, lam: float, n_critics: int, samples: int) -> None:
-    """Weights, logs, targets and actions, in the updates of the VAE alone and in those after them."""
+    """Weights, logs, targets and actions are equal, in the updates of the VAE alone and after them."""
     shared: dict[str, Any] = {"lam": lam, "n_critics": n_critics, "n_action_samples": samples}
     shared["action_flexibility"] = 0.3
     config = bcq.TrainConfig(
@@ -116,13 +116,13 @@ def test_bcq(d3rlpy: Any, dataset: Batch, warm: int, lam: float, n_critics: int,
 
 
 def bcq_networks(trainer: bcq.BCQ) -> list[nn.Module]:
-    """Ours, in the order in which they are drawn."""
+    """Our networks, in the order in which they are drawn."""
     networks = [trainer.actor, trainer.actor_target, *trainer.critic.members, *trainer.critic_target.members]
     return [*networks, trainer.encoder, trainer.decoder]
 
 
 def their_bcq_networks(algorithm: Any) -> list[nn.Module]:
-    """The library's, in the same order."""
+    """The library's networks, in the same order."""
     modules = algorithm.impl.modules
     networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
     return [*networks, modules.vae_encoder, modules.vae_decoder]
@@ -139,7 +139,7 @@ def their_bcq_networks(algorithm: Any) -> list[nn.Module]:
     ],
 )
 def test_crr(d3rlpy: Any, dataset: Batch, n_critics: int, settings: dict[str, Any]) -> None:
-    """Weights, logs, targets, and actions as it draws them."""
+    """Weights, logs, targets and drawn actions are equal."""
     config = crr.TrainConfig(
         device="cpu",
         batch_size=BATCH_SIZE,
@@ -187,7 +187,7 @@ def test_crr(d3rlpy: Any, dataset: Batch, n_critics: int, settings: dict[str, An
     ],
 )
 def test_bear(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
-    """Weights, logs, temperature, the MMD's weight, targets and actions, in the warm-up and behind it."""
+    """Weights, logs, temperature, the MMD's weight, targets and actions are equal, in the warm-up and after it."""
     samples = 7
     config = bear.TrainConfig(
         device="cpu",
@@ -228,7 +228,8 @@ def test_bear(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
 
 
 QR: dict[str, Any] = {"critic": "qr", "n_quantiles": 5}
-# Given other numbers, the library stops: it takes those of an update for those whose mean the policy raises.
+# With different numbers the library stops, because it takes an update's quantiles for those whose mean the policy
+# raises.
 IQN: dict[str, Any] = {"critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 7, "embed_size": 9}
 
 
@@ -248,7 +249,7 @@ IQN: dict[str, Any] = {"critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 
     ],
 )
 def test_td3_and_ddpg(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: dict[str, Any]) -> None:
-    """Weights, logs, targets, actions, and those of the explorer."""
+    """Weights, logs, targets, actions and exploratory actions are equal."""
     config = twin.TrainConfig(
         device="cpu",
         batch_size=BATCH_SIZE,
@@ -279,21 +280,21 @@ def test_td3_and_ddpg(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: d
 
 
 def joined(policy: nn.Module) -> list[torch.Tensor]:
-    """The parameters of the library's normal policy, the heads of means and of deviations as one layer."""
+    """The parameters of the library's normal policy, with the heads for means and deviations joined into one layer."""
     *hidden, mean, mean_bias, log_std, log_std_bias = policy.parameters()
     return [*hidden, torch.cat([mean, log_std]), torch.cat([mean_bias, log_std_bias])]
 
 
 def losses_of(log: dict[str, Any]) -> dict[str, Any]:
-    """What both sides log of SAC by one name, of one meaning."""
+    """The metrics of SAC that have the same name and meaning on both sides."""
     return {name: log[name] for name in ("critic_loss", "actor_loss")}
 
 
 @pytest.mark.parametrize("settings", [{}, QR, IQN], ids=["mean", "qr", "iqn"])
 def test_critics_and_policy_of_sac(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
-    """Logs and weights of six updates from the library's weights, to rounding: densities are written differently.
+    """Six updates from the library's weights agree up to rounding, because densities are written differently.
 
-    The temperature stays, since the library's policy learns after it, and ours before it.
+    The temperature is constant, because the library's policy learns after it, and ours before it.
     """
     config = sac.TrainConfig(device="cpu", batch_size=BATCH_SIZE, tau=0.1, learning_rate=1e-3, **settings)
     rates: dict[str, Any] = {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "temp_learning_rate": 0.0}
@@ -331,7 +332,7 @@ def test_critics_and_policy_of_sac(d3rlpy: Any, dataset: Batch, settings: dict[s
 
 @pytest.mark.parametrize("twin", [td3, ddpg, sac])
 def test_the_library_wants_equal_numbers_of_quantiles(d3rlpy: Any, dataset: Batch, twin: ModuleType) -> None:
-    """With others its loss stops at an assertion, so nothing can be compared."""
+    """With unequal numbers its loss fails an assertion, so nothing can be compared."""
     sizes = {"n_quantiles": 7, "n_greedy_quantiles": 4}
     config = twin.TrainConfig(critic="iqn", **sizes)
     theirs = created(d3rlpy, f"{config.name}Config", (), **quantile_factory(d3rlpy, config))
@@ -345,12 +346,12 @@ def test_the_library_wants_equal_numbers_of_quantiles(d3rlpy: Any, dataset: Batc
         {},
         {"alpha": 10.0, "state_weight": 0.3, "policy_freq": 3, "n_critics": 3},
         {"policy_freq": 1, "n_critics": 1},
-        # Two components of the actions: so few columns the library searches by a tree.
+        # With two action components there are so few columns that the library searches with a tree.
         {"action_dim": 2},
     ],
 )
 def test_prdc(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
-    """The library makes what it searches in its own `fit`: six updates of that from a seed, and actions."""
+    """The library builds its search in `fit`: six updates of `fit` from a seed, and the actions, are equal."""
     settings = settings.copy()
     observations = dataset.observations[:, :8] if "action_dim" in settings else dataset.observations
     actions = dataset.actions[:, : settings.pop("action_dim", ACTION_DIM)]

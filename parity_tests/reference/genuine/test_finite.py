@@ -1,4 +1,4 @@
-"""Our twins of finite actions in the form of the genuine d3rlpy 2.8.1: weights, updates, actions and defaults."""
+"""Our twins with finite actions, configured like the original d3rlpy 2.8.1: weights, updates, actions and defaults."""
 
 import inspect
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ SMALL_QUANTILES: dict[str, dict[str, Any]] = {
 
 
 def renamed(d3rlpy: Any, config: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of critics of finite actions under the library's names, its factories among them."""
+    """Critic settings for finite actions under the library's names, including its factories."""
     of_factories = ("encoder", "hidden_dims", "adam_eps", *OF_CRITICS)
     others = {name: value for name, value in settings.items() if name not in of_factories}
     found = as_theirs(getattr(d3rlpy.algos, f"{config.name}Config"), config, others)
@@ -77,7 +77,7 @@ def renamed(d3rlpy: Any, config: Any, settings: dict[str, Any]) -> dict[str, Any
     ],
 )
 def test_dqn(d3rlpy: Any, dataset: Batch, name: str, settings: dict[str, Any]) -> None:
-    """Weights, logs, targets, actions, and those of the explorer with its epsilon."""
+    """Weights, logs, targets, actions and epsilon-greedy exploration are equal."""
     choices = dataset._replace(actions=dataset.actions.argmax(1), rewards=3 * dataset.rewards)
     config = dqn.TrainConfig(
         device="cpu", batch_size=BATCH_SIZE, hidden_dims=HIDDEN["critic"], double=name == "DoubleDQN", **settings
@@ -103,14 +103,14 @@ def test_dqn(d3rlpy: Any, dataset: Batch, name: str, settings: dict[str, Any]) -
     np.testing.assert_array_equal(found, explored)
 
 
-# What d3rlpy 2.8.1 does in place of the paper
+# Settings for d3rlpy 2.8.1's deviations from the paper
 DISCRETE_FAULTS = {
     "CQL": {"double": True},
     "BCQ": {"penalize_log_probs": True},
     "BC": {"penalize_log_probs": True},
     "SAC": {"huber": True},
 }
-# Of each algorithm's settings: with several critics, with targets that follow at once, under other weights
+# Variants of each algorithm's settings: several critics, targets that follow at once, other coefficients
 DISCRETE: list[tuple[ModuleType, dict[str, Any]]] = [
     (discrete_cql, {}),
     (discrete_cql, {"target_update_period": 1, "learning_rate": 1e-2, "cql_alpha": 4.0}),
@@ -138,7 +138,7 @@ DISCRETE: list[tuple[ModuleType, dict[str, Any]]] = [
 ]
 
 
-# Likewise where they read images
+# The same for images
 IMAGES: list[tuple[ModuleType, dict[str, Any]]] = [
     (discrete_cql, {"learning_rate": 1e-2, "n_critics": 2, "target_update_period": 3}),
     (discrete_cql, {"learning_rate": 1e-2, **SMALL_QUANTILES["iqn"]}),
@@ -152,7 +152,7 @@ IMAGES: list[tuple[ModuleType, dict[str, Any]]] = [
 def both_discrete(
     d3rlpy: Any, twin: ModuleType, settings: dict[str, Any], shape: Sequence[int] = (STATE_DIM,)
 ) -> tuple[Any, Any]:
-    """Ours in the form of the library, and the library's, fresh from one seed."""
+    """Our fresh trainer, configured like the library, and the library's algorithm, from the same seed."""
     kind = twin.__name__.rpartition(".")[2].upper()
     given = {"batch_size": BATCH_SIZE, "hidden_dims": HIDDEN["critic"]} | DISCRETE_FAULTS[kind] | settings
     config = twin.TrainConfig(device="cpu", **given)
@@ -163,7 +163,7 @@ def both_discrete(
 
 
 def discrete_networks(trainer: Any, theirs: Any) -> tuple[list[nn.Module], list[nn.Module]]:
-    """Ours and the library's, in one order; of an imitator on shared layers its last layer."""
+    """Our networks and the library's, in the same order; for an imitator on shared layers, only its last layer."""
     ours, modules, networks = [], theirs.impl.modules, []
     if hasattr(trainer, "critic"):
         ours += [*trainer.critic.members, *trainer.critic_target.members]
@@ -180,7 +180,7 @@ def discrete_networks(trainer: Any, theirs: Any) -> tuple[list[nn.Module], list[
 
 
 def assert_same_choices(trainer: Any, theirs: Any) -> None:
-    """Every weight, and the temperature where there is one."""
+    """Checks that all weights are equal, and the temperature if there is one."""
     assert_same_weights(*discrete_networks(trainer, theirs))
     if hasattr(trainer, "log_temperature"):
         assert [trainer.log_temperature().tolist()] == [
@@ -190,7 +190,7 @@ def assert_same_choices(trainer: Any, theirs: Any) -> None:
 
 @pytest.mark.parametrize(("twin", "settings"), DISCRETE)
 def test_finite_actions(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: dict[str, Any]) -> None:
-    """Weights, logs, targets and actions."""
+    """Weights, logs, targets and actions are equal."""
     choices = dataset._replace(actions=dataset.actions.argmax(1), rewards=3 * dataset.rewards)
     trainer, theirs = both_discrete(d3rlpy, twin, settings)
     assert_same_choices(trainer, theirs)
@@ -205,7 +205,7 @@ def test_finite_actions(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings:
 def test_images(
     d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: dict[str, Any], encoder: str, sides: tuple[int, int]
 ) -> None:
-    """Weights, logs, targets and actions, where observations are images."""
+    """With images as observations, weights, logs, targets and actions are equal."""
     shape = (3, *sides)
     settings = settings | {"encoder": encoder, "hidden_dims": (20,)}
     trainer, theirs = both_discrete(d3rlpy, twin, settings, shape)
@@ -220,7 +220,7 @@ def test_images(
 
 @pytest.mark.parametrize("twin", [discrete_cql, discrete_bcq, discrete_bc, discrete_sac])
 def test_defaults_of_finite_actions(d3rlpy: Any, twin: ModuleType) -> None:
-    """All that the library's configuration has, but for how networks, scalers and optimisers are made."""
+    """All defaults are the library's, except for how networks, scalers and optimisers are made."""
     config = twin.TrainConfig()
     theirs = vars(getattr(d3rlpy.algos, f"{config.name}Config")())
     made = ("_factory", "_scaler", "compile_graph", "transform")
@@ -233,7 +233,7 @@ def test_defaults_of_finite_actions(d3rlpy: Any, twin: ModuleType) -> None:
 
 
 def test_defaults_of_dqn(d3rlpy: Any) -> None:
-    """Of updates, of its explorer and of its loop; what an algorithm here has besides is of its runs."""
+    """Defaults of updates, explorer and loop are the library's; all other settings here are for runs."""
     config, theirs = dqn.TrainConfig(), d3rlpy.algos.DQNConfig()
     for name in ("batch_size", "learning_rate", "gamma", "n_critics", "target_update_interval"):
         assert getattr(config, names_of(config).get(name, name)) == getattr(theirs, name)

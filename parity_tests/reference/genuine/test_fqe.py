@@ -1,4 +1,4 @@
-"""Fitted Q evaluation beside the genuine d3rlpy 2.8.1: updates, and the measures of whole episodes."""
+"""Fitted Q evaluation compared with the original d3rlpy 2.8.1: updates, and measures on whole episodes."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.d3rlpy
 
 
 def both_fqe(d3rlpy: Any, **settings: Any) -> tuple[fqe.FQE, Any, Any]:
-    """Our critics, the library's and the policy of the library that it judges; the critics from one seed."""
+    """Our critics, the library's, and the evaluated policy of the library; the critics are from the same seed."""
     config = fqe.TrainConfig(device="cpu", batch_size=BATCH_SIZE, critic_hidden_dims=HIDDEN["critic"], **settings)
     renamed = as_theirs(d3rlpy.ope.FQEConfig, config, settings)
     policy = created(d3rlpy, "TD3Config", ("actor", "critic"))
@@ -48,7 +48,7 @@ def both_fqe(d3rlpy: Any, **settings: Any) -> tuple[fqe.FQE, Any, Any]:
 @pytest.mark.parametrize("settings", [{}, {"target_update_period": 1}, {"target_update_period": 3}])
 @pytest.mark.parametrize("other", [{}, {"discount": 0.9, "learning_rate": 1e-3}])
 def test_fqe(d3rlpy: Any, dataset: Batch, settings: dict[str, int], other: dict[str, float], n_critics: int) -> None:
-    """Weights, logs, targets and values; the policy's actions are those of the library, batch for batch."""
+    """Weights, logs, targets and values are equal; the policy's actions come from the library, batch by batch."""
     trainer, theirs, policy = both_fqe(d3rlpy, n_critics=n_critics, **settings, **other)
     ours = [*trainer.critic.members, *trainer.critic_target.members]
     networks = [*theirs.impl.modules.q_funcs, *theirs.impl.modules.targ_q_funcs]
@@ -57,7 +57,7 @@ def test_fqe(d3rlpy: Any, dataset: Batch, settings: dict[str, int], other: dict[
 
 
 def assert_same_judgement(d3rlpy: Any, dataset: Batch, trainer: fqe.FQE, theirs: Any, policy: Any) -> None:
-    """Logs, weights and values of updates from equal critics, which judge the library's policy."""
+    """Checks logs, weights and values of updates that start from equal critics and evaluate the library's policy."""
     same_draws()
     logged = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
     same_draws()
@@ -76,7 +76,7 @@ def assert_same_judgement(d3rlpy: Any, dataset: Batch, trainer: fqe.FQE, theirs:
 
 
 def test_the_measures_of_fqe(d3rlpy: Any) -> None:
-    """On episodes of 2 to 1,000 rows, of which terminals or time limits end some: those of the library's evaluators."""
+    """The measures equal the library's, on episodes of 2 to 1,000 rows, some ended by terminals or time limits."""
     trainer, theirs, policy = both_fqe(d3rlpy, n_critics=2)
     rng = np.random.default_rng(0)
     lengths = [2, 300, 5, 1000, 40, 2]

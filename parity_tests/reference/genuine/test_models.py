@@ -1,4 +1,4 @@
-"""Models that the genuine d3rlpy 2.8.1 has saved: loaded by our twins, they act as the library does, and go on."""
+"""Models saved by the original d3rlpy 2.8.1: our twins can load them, act as the library does, and resume training."""
 
 from pathlib import Path
 from types import ModuleType
@@ -52,13 +52,13 @@ MODELS: dict[str, tuple[ModuleType, str, tuple[str, ...], dict[str, Any], dict[s
     "DDPG, quantiles": (ddpg, "DDPGConfig", ENCODERS[:2], {"n_critics": 2}, WIDTHS | {"critic": "qr"}),
     "TD3, implicit quantiles": (td3, "TD3Config", ENCODERS[:2], {"n_critics": 3}, WIDTHS | {"critic": "iqn"}),
     "DDPG": (ddpg, "DDPGConfig", ENCODERS[:2], {"n_critics": 2}, WIDTHS),
-    # PRDC's networks are TD3's; its own updates search a dataset, which another test is about.
+    # PRDC's networks are TD3's; its own updates search a dataset, which another test covers.
     "PRDC": (prdc, "TD3Config", ENCODERS[:2], {"n_critics": 3}, WIDTHS),
     "TD3": (td3, "TD3Config", ENCODERS[:2], {"n_critics": 3}, WIDTHS),
     "TD3+BC": (td3_bc, "TD3PlusBCConfig", (), {}, {}),
     "IQL": (iql, "IQLConfig", (), {}, {}),
 }
-# The library has one name for the updates before the actor's first one; ours say what is trained in them.
+# The library has one name for the updates before the actor's first one; our names say what these updates train.
 WARM: dict[str, dict[str, Any]] = {
     "PLAS": {"warmup_steps": 0},
     "PLAS+P": {"warmup_steps": 0},
@@ -68,7 +68,7 @@ WARM: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_acts_here_as_there(d3rlpy: Any, dataset: Batch, name: str, tmp_path: Path) -> None:
-    """Its actions, and its optimisers: further updates are equal too, where the twin is held to the library."""
+    """The actions are equal, and so are further updates, if the twin is compared with the library."""
     twin, config_name, networks, shared, ours = MODELS[name]
     config = twin.TrainConfig(device="cpu", batch_size=BATCH_SIZE, **shared, **ours)
     same_draws()
@@ -115,7 +115,7 @@ def test_a_model_of_finite_actions_goes_on(d3rlpy: Any, dataset: Batch, name: st
 
 
 def test_a_judgement_goes_on(d3rlpy: Any, dataset: Batch, tmp_path: Path) -> None:
-    """Critics of fitted Q evaluation, with what their optimiser remembers."""
+    """The critics of fitted Q evaluation are loaded with their optimiser's state."""
     trainer, theirs, policy = both_fqe(d3rlpy, n_critics=2, learning_rate=1e-3, target_update_period=4)
     for step in range(UPDATES):
         theirs.impl.inner_update(batch_of(d3rlpy, dataset), step)
@@ -129,7 +129,7 @@ def test_a_judgement_goes_on(d3rlpy: Any, dataset: Batch, tmp_path: Path) -> Non
 def test_a_model_that_learnt_to_choose_goes_on(
     d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Its one optimiser moves several networks, which may share layers."""
+    """Its single optimiser trains several networks, which may share layers."""
     choices = dataset._replace(actions=dataset.actions.argmax(1))
     _, theirs = both_discrete(d3rlpy, twin, settings)
     for step in range(UPDATES):
@@ -144,7 +144,7 @@ def test_a_model_that_learnt_to_choose_goes_on(
 
 
 def acting_noise(name: str, rows: int) -> tuple[Any, ...]:
-    """What the library draws to act."""
+    """The library's draws for acting."""
     if name == "BCQ":
         return (torch.randn(rows, 5, 2 * ACTION_DIM).numpy(),)
     if name == "BEAR":
@@ -156,7 +156,7 @@ def acting_noise(name: str, rows: int) -> tuple[Any, ...]:
 
 
 def test_iqls_deviation_is_the_librarys(d3rlpy: Any, dataset: Batch, tmp_path: Path) -> None:
-    """It holds another number, of which ours is a function."""
+    """The library stores another number, from which ours is computed."""
     theirs = created(d3rlpy, "IQLConfig", ())
     theirs.impl.modules.policy._logstd.data.normal_(0.0, 2.0)
     theirs.save_model(str(tmp_path / "model.pt"))

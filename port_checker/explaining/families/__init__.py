@@ -1,4 +1,4 @@
-"""What a tired person might have written: changes of one expression, in families, simple ones first."""
+"""Mistakes that a tired person might make: changes of one expression, in families, simple ones first."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from port_checker.explaining.families.operations import (
 from port_checker.explaining.families.orders import crossed, exchanged, not_reduced, reduced_first
 from port_checker.explaining.families.reads import mixed, read_elsewhere, reduced_elsewhere
 
-# Changes of one thing that is there
+# Changes to something that is there
 SIMPLE: Sequence[Family] = (
     left_out,
     call_left_out,
@@ -33,5 +33,5 @@ SIMPLE: Sequence[Family] = (
     inputs_changed,
     read_elsewhere,
 )
-# Something more than what is there
+# Additions to what is there
 FURTHER: Sequence[Family] = (inputs_scaled, reduced_elsewhere, two_networks, transformed, scaled, mixed)

@@ -1,4 +1,4 @@
-"""The functions that may stand for each other, by what the source calls them."""
+"""Functions that may be mistaken for each other, by their names in the source."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""A column of the batch, or what was drawn, is changed before it is used, or taken for another."""
+"""Changes a column of the batch or a random draw before it is used, or takes another one for it."""
 
 import re
 from collections import defaultdict
@@ -29,26 +29,26 @@ OF_INPUTS: Mapping[str, Numbers] = {
 
 
 def inputs_changed(program: Program, within: bool) -> Iterator[Edit]:
-    """A column of the batch, or what was drawn, is changed before it is used."""
+    """Changes a column of the batch, or a random draw, before it is used."""
     for name, names in _fields(program).items():
         for what, function in OF_INPUTS.items():
             yield _input(program, f"`{name}` {what}", names, _whatever(function))
 
 
 def _whatever(function: Numbers) -> Input:
-    """The function, whatever the free number."""
+    """Ignores the free number."""
     return lambda x, number: function(x)
 
 
 def inputs_scaled(program: Program, within: bool) -> Iterator[Edit]:
-    """A column of the batch, or what was drawn, has a factor, or something is added to it."""
+    """Scales a column of the batch, or a random draw, or adds something to it."""
     for name, names in _fields(program).items():
         yield _input(program, f"`{name}` times {{}}", names, lambda x, number: x * number, 1.0)
         yield _input(program, f"{{}} added to `{name}`", names, lambda x, number: x + number, 0.0)
 
 
 def _fields(program: Program) -> dict[str, list[str]]:
-    """The inputs by the field that they are of."""
+    """The inputs, grouped by the field that they belong to."""
     found: dict[str, list[str]] = defaultdict(list)
     read = {atom for operation in program.operations for atom in operation.reads if isinstance(atom, Var)}
     for name, var in program.inputs.items():
@@ -70,7 +70,7 @@ def _input(program: Program, what: str, names: Sequence[str], change: Input, neu
 
 
 def inputs_exchanged(program: Program, within: bool) -> Iterator[Edit]:
-    """A column of the batch, or what was drawn, stands for another wherever that is read."""
+    """Replaces a column of the batch, or a random draw, by another one wherever it is read."""
     names = [name for names in _fields(program).values() for name in names if len(names) == 1]
     others = [name for name, var in program.inputs.items()
               if not name.startswith(("state.", "parts")) and var.aval.dtype.kind == "f"]  # fmt: skip

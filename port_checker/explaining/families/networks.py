@@ -1,4 +1,4 @@
-"""Another network stands in a call, or two stand where one should."""
+"""Calls another network, or uses two networks in place of one."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from port_checker.explaining.operations import Atom, Operation, Program, Read
 
 
 def other_networks(program: Program, within: bool) -> Iterator[Edit]:
-    """Another network of the same layers stands in a call, in all of one network's, or for all targets."""
+    """Calls another network with the same layers: in one call, in all calls of one network, or for all targets."""
     weights = _weights(program)
     used = {var: part for part, leaves in weights.items() for var in leaves.values()}
     calls: dict[str, list[list[Operation]]] = defaultdict(list)
@@ -41,7 +41,7 @@ def _twin(part: str) -> str:
 
 
 def _by_line(calls: Mapping[str, list[list[Operation]]]) -> list[list[Operation]]:
-    """The operations of calls that stand in one line, of several networks."""
+    """The operations of calls to several networks on the same line."""
     lines: dict[tuple, list[Operation]] = defaultdict(list)
     for of in calls.values():
         for call in of:
@@ -66,7 +66,7 @@ def _alike(weights: Mapping[str, Mapping[str, Atom]], part: str, other: str) -> 
 def _exchange(
     program: Program, weights: Mapping[str, Mapping[str, Atom]], parts: Mapping[str, str], operations: list[Operation]
 ) -> Edit:
-    """These operations with the weights of other networks."""
+    """Runs these operations with the weights of other networks."""
     pairs = {
         ("input", f"{old}.params{path}"): ("input", f"{new}.params{path}")
         for old, new in parts.items()
@@ -79,7 +79,7 @@ def _exchange(
 
 
 def two_networks(program: Program, within: bool) -> Iterator[Edit]:
-    """The smaller, or the mean, of two networks' values where one is asked."""
+    """Uses the minimum, mean or sum of two networks' values where only one network's value is needed."""
     weights = _weights(program)
     used = {var: part for part, leaves in weights.items() for var in leaves.values()}
     for operations in calls_of(program).values():

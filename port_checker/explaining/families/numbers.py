@@ -1,4 +1,4 @@
-"""A constant, a factor or a bound has another value, which is solved for."""
+"""Gives a constant, a factor or a bound another value, which is solved for."""
 
 import math
 from collections import defaultdict
@@ -15,7 +15,7 @@ from port_checker.explaining.operations import Operation, Program, Read
 
 
 def constants(program: Program, within: bool) -> Iterator[Edit]:
-    """A constant has another value, wherever an expression has it."""
+    """Gives a constant another value, wherever an expression uses it."""
     groups: dict[tuple, list[tuple[Operation, int]]] = defaultdict(list)
     for operations in places(program, within):
         for operation in operations:
@@ -39,7 +39,7 @@ def constants(program: Program, within: bool) -> Iterator[Edit]:
 
 
 def scaled(program: Program, within: bool) -> Iterator[Edit]:
-    """A result has a factor, or something is added to it."""
+    """Multiplies a result by a factor, or adds something to it."""
     for operations in places(program, within):
         operation = operations[0]
         if floats(operation) and (alone(program, operation) or is_mean(program, operation)):
@@ -57,7 +57,7 @@ def _plus(program: Program, op: Operation, read: Read, number: float) -> Sequenc
 
 
 def _is_constant(atom: Any) -> bool:
-    """Whether it is one finite number that stands in the source."""
+    """Whether the operand is a single finite number in the source."""
     if not isinstance(atom, Literal) or np.ndim(atom.val):
         return False
     return np.asarray(atom.val).dtype.kind in "fi" and math.isfinite(atom.val)
@@ -73,7 +73,7 @@ def _with_constant(places_of: Mapping[tuple, int]) -> How:
 
 
 def bounds(program: Program, within: bool) -> Iterator[Edit]:
-    """Two bounds are wider, or narrower, by one factor."""
+    """Widens or narrows a pair of bounds by one factor."""
     for operations in places(program, within):
         found = [float(a.val) for a in operations[0].reads if isinstance(a, Literal) and np.ndim(a.val) == 0]
         if len(found) == 2 and found[0] == -found[1] and math.isfinite(found[0]) and found[0]:

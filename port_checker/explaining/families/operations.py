@@ -1,4 +1,4 @@
-"""An operation is left out, another one stands in its place, or one function more follows it."""
+"""Leaves an operation out, replaces it by another, or applies one more function to its result."""
 
 import ast
 from collections import defaultdict
@@ -38,7 +38,7 @@ from port_checker.explaining.operations import Operation, Program, Read
 
 
 def left_out(program: Program, within: bool) -> Iterator[Edit]:
-    """An operation gives one of its operands."""
+    """Replaces an operation by one of its operands."""
     for operations in places(program, within):
         operation = operations[0]
         if not floats(operation) or operation.name.startswith(REDUCTIONS):
@@ -61,7 +61,7 @@ def left_out(program: Program, within: bool) -> Iterator[Edit]:
 
 
 def _whole_call(program: Program, operation: Operation, atom: Any) -> ast.Call | None:
-    """The call that an operation ends, by another name, if what it reads is what the call is given."""
+    """The call that an operation completes, if it has another name and the operation reads the call's own argument."""
     node = program.source.node(span_of(operation))
     if not isinstance(node, ast.Call) or not node.args or called(node) in (operation.name, spoken(operation)):
         return None
@@ -71,7 +71,7 @@ def _whole_call(program: Program, operation: Operation, atom: Any) -> ast.Call |
     return node if called(node) in HELPERS and not within else None
 
 
-# Functions of several operations that stand for one
+# Functions that consist of several operations but read as one
 HELPERS = ("clamp", "softplus", "clip", "minimum", "maximum")
 
 
@@ -90,7 +90,7 @@ def _fits(shape: Sequence[int], target: Sequence[int]) -> bool:
 
 
 def other_operation(program: Program, within: bool) -> Iterator[Edit]:
-    """Another operation stands in its place."""
+    """Replaces an operation by another one."""
     for operations in places(program, within):
         operation = operations[0]
         if len(operation.writes) != 1 or not (operation.inside or alone(program, operation)):
@@ -108,7 +108,7 @@ def other_operation(program: Program, within: bool) -> Iterator[Edit]:
 
 
 def other_mean(program: Program, within: bool) -> Iterator[Edit]:
-    """Another number stands for a mean: the largest, say."""
+    """Replaces a mean by another statistic, such as the largest value."""
     for operation in program.operations:
         if not is_mean(program, operation) or operation.reads[0] not in program.made_by:
             continue
@@ -155,7 +155,7 @@ def _others(operation: Operation) -> Iterator[tuple[str, Callable]]:
 
 
 def _reduced(function: Callable, x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """Along the axis that the shape lacks, or all."""
+    """Reduces along the axis that the target shape lacks, or over all axes."""
     for axis in range(-1, -x.ndim - 1, -1):
         if x.ndim > 1 and np.delete(x.shape, axis).tolist() == list(shape):
             return function(x, axis=axis)
@@ -163,7 +163,7 @@ def _reduced(function: Callable, x: np.ndarray, shape: Sequence[int]) -> np.ndar
 
 
 def transformed(program: Program, within: bool) -> Iterator[Edit]:
-    """A result, or an operand, is put through one function more."""
+    """Applies one more function to a result or to an operand."""
     for operations in places(program, within):
         operation = operations[0]
         if not floats(operation) or not (operation.inside or alone(program, operation)):
@@ -199,7 +199,7 @@ def _of_operand(which: int, function: Numbers) -> How:
 
 
 def call_left_out(program: Program, within: bool) -> Iterator[Edit]:
-    """A function of several operations gives what it is given."""
+    """Replaces a call of several operations by its argument."""
     calls: dict[tuple, list[Operation]] = defaultdict(list)
     for operation in program.operations:
         if operation.calls and (within or not operation.inside):

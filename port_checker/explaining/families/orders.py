@@ -1,4 +1,4 @@
-"""Operations in another order, and rows that meet other rows."""
+"""Reorders operations, and pairs rows with the wrong rows."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from port_checker.explaining.operations import SHAPES, Atom, Operation, Program,
 
 
 def _readers(program: Program) -> dict[Atom, list[Operation]]:
-    """The operations that read each number."""
+    """The operations that read each variable."""
     readers: dict[Atom, list[Operation]] = defaultdict(list)
     for operation in program.operations:
         for atom in operation.reads:
@@ -24,7 +24,7 @@ def _readers(program: Program) -> dict[Atom, list[Operation]]:
 
 
 def reduced_first(program: Program, within: bool) -> Iterator[Edit]:
-    """A mean or a sum is taken before an operation in place of after it: |mean q| for mean |q|."""
+    """Takes a mean or a sum before an operation instead of after it: |mean q| for mean |q|."""
     readers = _readers(program)
     for operation in program.operations:
         after = readers[operation.writes[0]] if len(operation.writes) == 1 else []
@@ -45,7 +45,7 @@ def reduced_first(program: Program, within: bool) -> Iterator[Edit]:
 
 
 def exchanged(program: Program, within: bool) -> Iterator[Edit]:
-    """Two operations in the other order: a factor after a bound in place of before it."""
+    """Swaps two operations: a factor after a bound instead of before it."""
     readers = _readers(program)
     for first in program.operations:
         after = readers[first.writes[0]] if len(first.writes) == 1 else []
@@ -60,7 +60,7 @@ def exchanged(program: Program, within: bool) -> Iterator[Edit]:
 
 
 def not_reduced(program: Program, within: bool) -> Iterator[Edit]:
-    """A mean over the batch is not taken: each row has a number of its own."""
+    """Omits a mean over the batch, so that each row keeps its own number."""
     for operation in program.operations:
         if is_mean(program, operation) and operation.reads[0] in program.made_by:
             reducer = program.operations[program.made_by[operation.reads[0]]]
@@ -105,7 +105,7 @@ def _elementwise(operation: Operation) -> bool:
 
 
 def crossed(program: Program, within: bool) -> Iterator[Edit]:
-    """(B,) with (B, 1) gives (B, B), whose mean is one over all shifts of the second."""
+    """Broadcasts (B,) with (B, 1) to (B, B); the mean of the result equals a mean over all shifts of the second."""
     for operations in places(program, False):
         operation = operations[0]
         shapes = [tuple(atom.aval.shape) for atom in operation.reads]

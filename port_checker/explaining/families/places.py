@@ -1,4 +1,4 @@
-"""Which operations one change of the source changes, and which numbers they may read instead."""
+"""Finds the operations that one change in the source affects, and the numbers that they may read instead."""
 
 import ast
 import re
@@ -12,15 +12,15 @@ from jax.extend.core import Literal, Var
 from port_checker.explaining.edits import How
 from port_checker.explaining.operations import SHAPES, Atom, Operation, Program, Read
 
-# An operation that is no function of the twin's expression by itself
+# Operations that are not by themselves a function in the twin's expression
 REDUCTIONS = ("reduce", "arg", "dot", "cum")
 
-# What names a number in any trace: an input's name, or the operation that makes it
+# Identifies a number in any trace: an input's name, or the operation that produces it
 Reference = tuple
 
 
 def places(program: Program, within: bool) -> Iterator[list[Operation]]:
-    """Single operations, then those that a change of one function or of expressions alike changes together."""
+    """Yields single operations, then groups that one change to a function or to similar expressions changes."""
     groups: dict[tuple, list[Operation]] = defaultdict(list)
     for operation in program.operations:
         if not operation.calls or (operation.inside and not within) or operation.name in SHAPES:
@@ -39,7 +39,7 @@ def places(program: Program, within: bool) -> Iterator[list[Operation]]:
     told = set()
 
     def order(item: tuple[tuple, list[Operation]]) -> int:
-        # A network's layers are written alike, and one of them is rarely wrong.
+        # A network's layers are written the same way, and rarely is a single one of them wrong.
         return len(ORDER) if item[1][0].inside and item[0][0] == "single" else ORDER.index(item[0][0])
 
     for _, operations in sorted(groups.items(), key=order):
@@ -52,7 +52,7 @@ ORDER = ("single", "repeated", "called", "alike", "line", "all")
 
 
 def _skeleton(program: Program, span: tuple) -> str:
-    """An expression without its numbers: that of `critic_1` is that of `critic_2`."""
+    """An expression with its digits masked, so that `critic_1` and `critic_2` give the same."""
     return re.sub(r"\d+", "#", program.source.text(span)) or str(span)
 
 
@@ -62,24 +62,24 @@ def keys_of(operations: Sequence[Operation]) -> tuple:
 
 
 def span_of(operation: Operation) -> tuple:
-    """The expression that an operation is of: in a network, the network's own."""
+    """The expression that an operation belongs to: inside a network, the network's own."""
     return operation.calls[0] if operation.inside else operation.span
 
 
 def is_mean(program: Program, operation: Operation) -> bool:
-    """Whether it is what makes a mean of a sum."""
+    """Whether the operation is the division that turns a sum into a mean."""
     node = program.source.node(span_of(operation))
     called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "mean"
     return called and operation.name == "div" and isinstance(operation.reads[1], Literal)
 
 
 def floats(operation: Operation) -> bool:
-    """Whether it gives one array of fractions."""
+    """Whether the operation gives one floating-point array."""
     return len(operation.writes) == 1 and operation.writes[0].aval.dtype.kind == "f"
 
 
 def refer(program: Program, atom: Atom) -> Reference:
-    """What names a number in any trace."""
+    """Returns a reference that identifies a number in any trace."""
     if atom in program.named:
         return "input", program.named[atom]
     operation = program.operations[program.made_by[atom]]
@@ -87,14 +87,14 @@ def refer(program: Program, atom: Atom) -> Reference:
 
 
 def resolve(program: Program, reference: Reference) -> Atom:
-    """The number that is named so, in this trace."""
+    """Returns the variable in this trace that a reference identifies."""
     if reference[0] == "input":
         return program.inputs[reference[1]]
     return program.operations[program.by_key[reference[1]]].writes[reference[2]]
 
 
 def reading(exchanged: Mapping[Reference, Reference]) -> How:
-    """An operation that reads other numbers."""
+    """Makes an operation read other numbers."""
 
     def how(program: Program, op: Operation, read: Read, number: float) -> Sequence[np.ndarray]:
         others = {resolve(program, old): resolve(program, new) for old, new in exchanged.items()}
@@ -104,7 +104,7 @@ def reading(exchanged: Mapping[Reference, Reference]) -> How:
 
 
 def calls_of(program: Program) -> dict[tuple, list[Operation]]:
-    """Operations by the expression that they are of, those of a network's call together."""
+    """Groups operations by the expression they belong to; a network call's operations form one group."""
     calls: dict[tuple, list[Operation]] = defaultdict(list)
     for number, operation in enumerate(program.operations):
         if not operation.calls or (operation.name in SHAPES and not operation.inside):
@@ -116,7 +116,7 @@ def calls_of(program: Program) -> dict[tuple, list[Operation]]:
 
 
 def alike_calls(program: Program) -> list[list[list[Operation]]]:
-    """Calls, singly and, where several expressions of a function are alike but for their numbers, together."""
+    """Calls, singly, and together if several expressions of a function differ only in their digits."""
     alike: dict[tuple, list[list[Operation]]] = defaultdict(list)
     for operations in calls_of(program).values():
         skeleton = _skeleton(program, operations[0].span)
@@ -129,13 +129,13 @@ def alike_calls(program: Program) -> list[list[list[Operation]]]:
 
 
 def named_in(program: Program, operation: Operation, name: str) -> tuple:
-    """The expression on the way to an operation in which a name stands: a helper's caller, say."""
+    """The first expression on the call stack of an operation that contains a name, such as a helper's caller."""
     found = [span for span in operation.calls if name and name in program.source.text(span)]
     return found[0] if found else operation.span
 
 
 def outer_of(program: Program, operations: Sequence[Operation], weights: bool = False) -> list[Atom]:
-    """What operations read that they do not make themselves, weights left out if not asked for."""
+    """The variables that operations read but do not produce; weights are included only on request."""
     made = {var for operation in operations for var in operation.writes}
     atoms = [atom for operation in operations for atom in operation.reads if isinstance(atom, Var)]
     outer = (a for a in atoms if a not in made and _has_origin(program, a) and (weights or not is_weight(program, a)))
@@ -143,12 +143,12 @@ def outer_of(program: Program, operations: Sequence[Operation], weights: bool = 
 
 
 def _has_origin(program: Program, atom: Atom) -> bool:
-    """Whether it is an input, or the result of an operation, and no constant."""
+    """Whether it is an input or an operation's result, and not a constant."""
     return atom in program.named or atom in program.made_by
 
 
 def is_weight(program: Program, atom: Any) -> bool:
-    """Whether it is a tensor of a network's."""
+    """Whether it is a network's weight tensor."""
     return isinstance(atom, Var) and ".params" in program.named.get(atom, "")
 
 

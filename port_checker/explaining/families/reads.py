@@ -1,4 +1,4 @@
-"""An operation reads another number, or one more."""
+"""Makes an operation read a different number, or one more."""
 
 import re
 from collections import defaultdict
@@ -28,7 +28,7 @@ from port_checker.explaining.operations import SHAPES, Atom, Operation, Program,
 
 
 def read_elsewhere(program: Program, within: bool) -> Iterator[Edit]:
-    """An expression, or all that are alike, reads another number of the same shape."""
+    """Makes one expression, or all similar ones, read another number of the same shape."""
     known = known_numbers(program)
     alike: dict[tuple, list[tuple]] = defaultdict(list)
     for operations in calls_of(program).values():
@@ -45,7 +45,7 @@ def read_elsewhere(program: Program, within: bool) -> Iterator[Edit]:
 def _reads(
     program: Program, some: Sequence[tuple[list[Operation], Atom]], other: Atom, text: str, known: Mapping[Atom, str]
 ) -> Edit | None:
-    """These operations read another number each in place of theirs."""
+    """Makes each of these operations read another number in place of its own."""
     exchanged, readers = {}, []
     for operations, atom in some:
         alike = other.aval.shape == atom.aval.shape and other.aval.dtype == atom.aval.dtype
@@ -62,7 +62,7 @@ def _reads(
 
 
 def _exchanged(program: Program, operation: Operation, atom: Atom, text: str) -> str:
-    """The operation's expression with another operand; empty where it cannot be told apart."""
+    """The operation's expression with another operand; empty if the operand cannot be identified in it."""
     whole = program.source.text(operation.span)
     texts = [program.text(atom)] if operation.inside else operands(program, operation)
     place = 0 if operation.inside else next(i for i, read in enumerate(operation.reads) if read is atom)
@@ -72,14 +72,14 @@ def _exchanged(program: Program, operation: Operation, atom: Atom, text: str) ->
 
 
 def mixed(program: Program, within: bool) -> Iterator[Edit]:
-    """An operand is multiplied by another number too, or that number is added to it."""
+    """Multiplies an operand by another number, or adds that number to it."""
     known = known_numbers(program)
     yield from _operands_mixed(program, known)
     yield from _calls_mixed(program, known)
 
 
 def _operands_mixed(program: Program, known: Mapping[Atom, str]) -> Iterator[Edit]:
-    """Operands of single operations, outside of networks."""
+    """Mixes operands of single operations outside networks."""
     for operation in program.operations:
         if operation.inside or not operation.calls or operation.name in SHAPES or not floats(operation):
             continue
@@ -99,7 +99,7 @@ def _operands_mixed(program: Program, known: Mapping[Atom, str]) -> Iterator[Edi
 
 
 def _calls_mixed(program: Program, known: Mapping[Atom, str]) -> Iterator[Edit]:
-    """What calls of networks read."""
+    """Mixes the arguments of network calls."""
     for group in alike_calls(program):
         operations = [operation for call in group for operation in call]
         if not operations[0].inside:
@@ -118,7 +118,7 @@ def _calls_mixed(program: Program, known: Mapping[Atom, str]) -> Iterator[Edit]:
 
 
 def _earlier(program: Program, known: Mapping[Atom, str], first: int, atom: Atom) -> Iterator[tuple[Atom, str]]:
-    """Known numbers that are there before an operation, by its place, and are others than this one."""
+    """Known numbers, other than this one, that are computed before the operation at the given index."""
     for other, text in known.items():
         if other is not atom and program.made_by.get(other, -1) < first:
             yield other, text
@@ -143,7 +143,7 @@ def _with(which: int, other: Reference, function: Callable) -> How:
 
 
 def reduced_elsewhere(program: Program, within: bool) -> Iterator[Edit]:
-    """The mean, say, of several values stands where one of them, or something else made of them, should."""
+    """Uses a reduction of several values, such as their mean, in place of one of them or of another reduction."""
     known = known_numbers(program)
     for operation in program.operations:
         if operation.inside or not operation.calls or not floats(operation) or operation.name in SHAPES:

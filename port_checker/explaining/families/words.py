@@ -1,4 +1,4 @@
-"""Operations and expressions in the words of the source."""
+"""Names operations and expressions in the source's own words."""
 
 import ast
 import re
@@ -15,12 +15,12 @@ SPOKEN = {"neg": "-", "max": "maximum", "min": "minimum", "mul": "*", "add": "+"
 
 
 def spoken(operation: Operation) -> str:
-    """What the source calls an operation."""
+    """The source's name for an operation."""
     return SPOKEN.get(operation.name, operation.name)
 
 
 def operands(program: Program, operation: Operation) -> list[str]:
-    """The expressions of what an operation reads; empty where they cannot be told."""
+    """The expressions of an operation's operands; empty where unknown."""
     node = program.source.node(span_of(operation))
     found: list[ast.expr] = []
     if isinstance(node, ast.BinOp) and operation.name in ARITHMETIC:
@@ -49,10 +49,10 @@ def called(node: ast.Call) -> str:
 
 
 def alone(program: Program, operation: Operation) -> bool:
-    """Whether the operation is all that its expression does."""
+    """Whether the operation is everything that its expression does."""
     return program.kinds[operation.key[0]] == {operation.name}
 
 
 def bracketed(text: str) -> str:
-    """An expression, in parentheses where it is more than a name, a call or an element."""
+    """Puts an expression in parentheses unless it is a name, a call or an element."""
     return text if re.fullmatch(r"[\w.()\[\], ]+", text) else f"({text})"

@@ -1,7 +1,7 @@
-"""What an update does between a right gradient and wrong weights, worked out from what was there before and after.
+"""Explains how an update with correct gradients gives wrong weights, from the state before and after it.
 
-Adam's moments tell the gradient that it was given, the weights its rate and its epsilon, a target its rate and what it
-followed.
+Adam's moments reveal the gradient that it received, the weights reveal its learning rate and epsilon, and a target
+network reveals its rate and its source.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from port_checker.finding.questions import Question
 
 
 def told_steps(asked: Sequence[Question], answers: Sequence[Figures], name: str) -> dict[str, Sentences]:
-    """What is told of each part that an update gets wrong, in sentences, by the names of its groups."""
+    """Explains each part that an update gets wrong, in sentences by the names of its groups."""
     told: dict[str, Sentences] = {}
     pairs = [(q, {part: x for part, x in figures.items() if x}) for q, figures in zip(asked, answers, strict=True)]
     parts = [part for part in asked[0].expected if not part.endswith("_optimizer")]
@@ -25,11 +25,11 @@ def told_steps(asked: Sequence[Question], answers: Sequence[Figures], name: str)
         if sentences := _of_optimizer(steps, name) if trained else of_target(steps):
             told[part] = sentences
     if any(not _is_vague(one) for sentences in told.values() for one in sentences):
-        # What is wrong for another part's sake is not told of.
+        # Consequences of another part's mistake are not reported.
         told = {part: tuple(one for one in sentences if not _is_vague(one)) for part, sentences in told.items()}
         told = {part: sentences for part, sentences in told.items() if sentences}
     for part in parts:
-        # A target that follows what went wrong goes wrong with it.
+        # If the network that a target follows goes wrong, so does the target.
         if (own := part.removesuffix("_target")) in told and part not in told:
             told[part] = told[own]
     spoken = {part: tuple(one.format(_names(one, told)) for one in sentences) for part, sentences in told.items()}
@@ -41,7 +41,7 @@ def _is_vague(sentence: str) -> bool:
 
 
 def _names(sentence: str, told: Mapping[str, Sentences]) -> str:
-    """All parts of which a sentence is told; a target that has it from its network is none."""
+    """All parts that share a sentence, without targets that only follow their wrong network."""
     parts = [part for part, sentences in told.items() if sentence in sentences]
     return ", ".join(
         f"`{part}`" for part in parts if part.removesuffix("_target") not in parts or "_target" not in part

@@ -1,4 +1,4 @@
-"""What Adam's moments tell of the gradient that it was given."""
+"""Infers the gradient that Adam received from its moments."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,20 +16,20 @@ BETAS = (0.9, 0.999)
 
 
 def betas_of(step: Step) -> tuple[float, float] | None:
-    """Adam's rates of forgetting in the reference, by which both moments tell of the same gradient."""
+    """Adam's betas in the reference: the pair for which both moments imply the same gradient."""
     known = (getattr(step.question.given.config, "betas", BETAS), BETAS)
     return next((betas for betas in known if tells(step, "right", betas)), None)
 
 
 def known_betas(step: Step) -> tuple[float, float]:
-    """The same, where they are known to be there."""
+    """The same betas, if they are known to exist."""
     betas = betas_of(step)
     assert betas is not None
     return betas
 
 
 def _gradient(step: Step, when: str) -> np.ndarray:
-    """The gradient that Adam was given, as the first moments tell."""
+    """The gradient that Adam received, inferred from its first moments."""
     return _told_by(step, when, known_betas(step))
 
 
@@ -38,13 +38,13 @@ def _told_by(step: Step, when: str, betas: tuple[float, float]) -> np.ndarray:
 
 
 def tells(step: Step, when: str, betas: tuple[float, float]) -> bool:
-    """Whether the second moments tell of the gradient that the first ones do."""
+    """Whether the second moments imply the same gradient as the first ones."""
     expected = betas[1] * step.moments("before", "v") + (1.0 - betas[1]) * _told_by(step, when, betas) ** 2
     return same(step.moments(when, "v"), expected)
 
 
 def of_moments(wrong: Sequence[Step], name: str) -> Sentences:
-    """What Adam is given in place of the right gradient."""
+    """Explains how Adam's gradient differs from the right one."""
     ours, right = (np.concatenate([_gradient(step, when) for step in wrong]) for when in ("ours", "right"))
     if (number := factor(ours, right)) is not None:
         return (f"Adam is given the gradient by {{}} times {shown(number)}",)
@@ -57,7 +57,7 @@ def of_moments(wrong: Sequence[Step], name: str) -> Sentences:
 
 
 def _clipped(wrong: Sequence[Step], name: str) -> str:
-    """How gradients were cut, if each is a multiple, at most 1, of the right one, or bounded entry by entry."""
+    """Describes how gradients were clipped: each is the right one times a factor up to 1, or bounded entry by entry."""
     gradients = [(_gradient(step, "ours"), _gradient(step, "right")) for step in wrong]
     numbers = [factor(ours, right) for ours, right in gradients]
     if all(number is not None and 0.0 < number < 1.0 + 1e-9 for number in numbers):
@@ -78,7 +78,7 @@ def _norm(gradients: Sequence[np.ndarray]) -> float:
 
 
 def of_forgetting(wrong: Sequence[Step]) -> Sentences:
-    """Rates of forgetting of their own, from right gradients."""
+    """Explains right gradients with wrong moments by other betas."""
     for place, (kind, power) in enumerate((("m", 1), ("v", 2))):
         given = [_gradient(step, "right") ** power for step in wrong]
         before = [step.moments("before", kind) for step in wrong]
@@ -93,7 +93,7 @@ def of_forgetting(wrong: Sequence[Step]) -> Sentences:
 
 
 def _of_another_state(wrong: Sequence[Step], name: str) -> Sentences:
-    """Which other parts are already moved, or not yet, where the gradient is taken."""
+    """Names parts that have already moved, or not yet, at the point where the gradient is taken."""
     part, pair = wrong[0].part, reference(name).pair
     unknown = (
         f"{VAGUE}Adam is given another gradient than the reference's, though your losses and their gradients are right",
@@ -110,12 +110,12 @@ def _of_another_state(wrong: Sequence[Step], name: str) -> Sentences:
     late, early = ("`, `".join(sorted(x)) for x in (right - ours, ours - right))
     where = [f"at `{late}` as it was before its step, the reference's as it is after it"] if late else []
     where += [f"at `{early}` as it is after its step, the reference's as it was before it"] if early else []
-    # Taken where it should be, it is wrong for another part's sake.
+    # If it is taken at the right point, another part's mistake makes it wrong.
     return (f"the gradient of `{losses[0]}` by {{}} is taken {', and '.join(where)}",) if where else ()
 
 
 def _taken(step: Step, loss: str, when: str, name: str) -> frozenset[str] | None:
-    """The parts that have made their step where a gradient is taken; None: it is taken at none of these."""
+    """The parts that have made their step at the point where a gradient is taken; None if no combination fits."""
     others = [part for part in step.right if not part.endswith("_optimizer") and part != step.part]
     others = [part for part in others if _moves(step, part, when)][:6]
     target = _gradient(step, when)
@@ -132,7 +132,7 @@ def _moves(step: Step, part: str, when: str) -> bool:
 
 
 def _gradient_at(step: Step, loss: str, moved: Sequence[str], when: str, name: str) -> np.ndarray | None:
-    """The reference's gradient where some parts have made their step."""
+    """The reference's gradient after some parts have made their step."""
     given, after = step.question.given, getattr(step, when)
     start = {**given.start, **{part: after[part] for part in moved}}
     groups: dict[str, Named] = {f"{loss} by {part}": {} for part in reference(name).pair.losses[loss].of}

@@ -1,4 +1,4 @@
-"""One part in one update: what was there before, and what is there after, in the reference and in a port."""
+"""One part in one update: its values before the update, and afterwards in the reference and in a port."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ from port_checker.finding.port import Parts
 from port_checker.finding.questions import Question
 from shared.frameworks.exchange import Named
 
-# How exactly a rule must explain numbers, relative to the largest of them
+# How closely a rule must explain numbers, relative to the largest of them
 EXACT = 1e-7
 
-# A rule with a free number is believed where it holds for that many numbers.
+# A rule with a free number is accepted only if it fits at least this many numbers.
 ENOUGH = 3
 
 
@@ -23,9 +23,9 @@ class Step:
     Attributes:
         question: The update.
         part: The part's name.
-        before: Everything before the update.
-        right: Everything after the reference's.
-        ours: Everything after somebody's.
+        before: All parts before the update.
+        right: All parts after the reference's update.
+        ours: All parts after the port's update.
     """
 
     question: Question
@@ -36,16 +36,16 @@ class Step:
 
     @property
     def number(self) -> str:
-        """The update's number, as told in the question."""
+        """The update's number, taken from the question."""
         return self.question.where.rpartition("update ")[2]
 
     @property
     def settings(self) -> str:
-        """The settings that it is made under."""
+        """The settings of the update."""
         return self.question.where.partition(",")[0]
 
     def weights(self, when: str, part: str = "") -> np.ndarray:
-        """A part's weights, flat."""
+        """A part's weights, flattened."""
         return _flat(getattr(self, when)[part or self.part])
 
     def moments(self, when: str, kind: str) -> np.ndarray:
@@ -54,16 +54,16 @@ class Step:
         return _flat({name: x for name, x in values.items() if name.startswith(f"{kind}/")})
 
     def moved(self, when: str, part: str = "") -> np.ndarray:
-        """By how much a part's weights have moved."""
+        """How far a part's weights have moved."""
         return self.weights(when, part) - self.weights("before", part)
 
     @property
     def counted(self) -> bool:
-        """Whether the optimiser is Adam, which counts its steps; gradient descent tells nothing but its momentum."""
+        """Whether the optimiser is Adam, which counts its steps; gradient descent reveals only its momentum."""
         return "steps" in self.before[f"{self.part}_optimizer"]
 
     def steps(self, when: str) -> int:
-        """How many steps Adam has made."""
+        """The number of steps that Adam has made."""
         return int(getattr(self, when)[f"{self.part}_optimizer"]["steps"])
 
 
@@ -73,20 +73,20 @@ def _flat(values: Named) -> np.ndarray:
     return found
 
 
-# What is told of a part, {} its name
+# Sentences about a part; {} stands for its name.
 Sentences = tuple[str, ...]
 
 VAGUE = "{}: it goes wrong in `update`: "
 
 
 def same(ours: np.ndarray, theirs: np.ndarray, scale: float = 0.0) -> bool:
-    """Whether numbers are the same but for rounding, relative to the largest or to what they are part of."""
+    """Whether numbers are equal up to rounding, relative to the largest or to `scale`, the size of their whole."""
     limit = EXACT * max(np.abs(theirs).max(initial=0.0), scale)
     return ours.shape == theirs.shape and bool(np.abs(ours - theirs).max(initial=0.0) <= limit)
 
 
 def factor(ours: np.ndarray, theirs: np.ndarray) -> float | None:
-    """The number by which all of these are a multiple of those; None: there is none."""
+    """The factor by which the first array is a multiple of the second; None if there is none."""
     square = float(theirs @ theirs)
     if not square or len(theirs) < ENOUGH:
         return None
@@ -95,5 +95,5 @@ def factor(ours: np.ndarray, theirs: np.ndarray) -> float | None:
 
 
 def rounded(number: float) -> str:
-    """A measured number in words."""
+    """Formats a measured number."""
     return f"{number:.4g}"

@@ -1,4 +1,4 @@
-"""What a target's move tells of its rate and of what it followed."""
+"""Infers a target network's rate and source from its move."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from port_checker.explaining.steps.step import VAGUE, Sentences, Step, factor, s
 
 
 def of_target(steps: Sequence[Step]) -> Sentences:
-    """When, how far and towards what a target moves, where that is not what the reference's does."""
+    """Describes when, how far and towards what a target moves, if that differs from the reference."""
     wrong = [step for step in steps if not same(step.moved("ours"), step.moved("right"))]
     for step in wrong:
         ours, right = (bool(step.moved(when).any()) for when in ("ours", "right"))
@@ -46,7 +46,7 @@ def _rule(rates: Sequence[tuple[float, float]]) -> str:
 
 
 def _followed(step: Step, when: str) -> tuple[str, float] | None:
-    """What a target moves towards, and its rate; the network of its own name first."""
+    """The source that a target moves towards, and its rate; the network of its own name is tried first."""
     moved = step.moved(when)
     if not moved.any():
         return None

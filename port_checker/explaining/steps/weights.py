@@ -1,4 +1,4 @@
-"""What a step tells of its rate, its epsilon and its decay."""
+"""Infers an optimiser's learning rate, epsilon and weight decay from a step."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ EPSILON = 1e-8
 
 
 def of_weights(steps: Sequence[Step]) -> Sentences:
-    """Another step from somebody's moments than the reference's from its own."""
+    """Explains a step that follows from the port's moments in another way than the reference's step from its own."""
     rates = [(_rate_and_decay(step, "ours"), _rate_and_decay(step, "right")) for step in steps]
     if any(right is None for _, right in rates) or not _enough(steps):
         return ()
@@ -32,7 +32,7 @@ def _enough(steps: Sequence[Step]) -> bool:
 
 
 def _of_rates(wrong: Sequence[Step], rates: Sequence[tuple[float, float, float, float]]) -> Sentences:
-    """Learning rates and decays: somebody's, and the right ones."""
+    """Describes learning rates and decays that differ from the right ones."""
     told = []
     ratios = [ours / right for ours, _, right, _ in rates]
     if all(close(ratio, -1.0) for ratio in ratios):
@@ -52,7 +52,7 @@ def _of_rates(wrong: Sequence[Step], rates: Sequence[tuple[float, float, float, 
 
 
 def _direction(step: Step, when: str) -> np.ndarray:
-    """What the learning rate multiplies: Adam's corrected first moments over the roots of the second ones."""
+    """The direction that the learning rate scales: Adam's corrected first moments over the roots of the second ones."""
     unit, root = _corrected(step, when)
     return unit / (root + EPSILON)
 
@@ -63,12 +63,12 @@ def _corrected(step: Step, when: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _bare(step: Step) -> np.ndarray:
-    """The same without the correction for moments that start at 0."""
+    """The same direction without the correction for moments that start at 0."""
     return step.moments("ours", "m") / (np.sqrt(np.maximum(step.moments("ours", "v"), 0.0)) + EPSILON)
 
 
 def _rate_and_decay(step: Step, when: str) -> tuple[float, float] | None:
-    """By how much a step follows Adam's direction and the weights themselves; None: it is no sum of them."""
+    """How far a step follows Adam's direction and the weights themselves; None if it is no sum of these."""
     moved, direction, weights = step.moved(when), _direction(step, when), step.weights("before")
     if len(moved) < ENOUGH:
         return (float(moved[0] / direction[0]), 0.0) if len(moved) == 1 and direction[0] else None
@@ -79,13 +79,13 @@ def _rate_and_decay(step: Step, when: str) -> tuple[float, float] | None:
 
 
 def _epsilon(wrong: Sequence[Step], rates: Sequence[float]) -> str:
-    """Another epsilon beside the root, or within it."""
+    """Describes another epsilon, added to the root or inside it."""
     ours = np.concatenate([step.moved("ours") / rate for step, rate in zip(wrong, rates, strict=True)])
     unit, root = (np.concatenate(values) for values in zip(*(_corrected(step, "ours") for step in wrong), strict=True))
     if len(ours) < ENOUGH:
         return ""
     asked = np.where(ours == 0.0, 0.0, unit / np.where(ours == 0.0, 1.0, ours))
-    # Where the root is small, epsilon counts most.
+    # Epsilon matters most where the root is small.
     small = np.argsort(np.where(np.abs(ours) > 1e-6 * np.abs(ours).max(), root, np.inf))[: max(ENOUGH, len(root) // 50)]
     beside = float(np.median((asked - root)[small]))
     if beside > 0.0 and same(ours, unit / (root + beside)):

@@ -1,4 +1,4 @@
-"""The genuine d4rl package, and files that hold every corner of its layout."""
+"""The genuine d4rl package, and files that exercise every corner of its layout."""
 
 import os
 from collections.abc import Callable
@@ -18,13 +18,13 @@ LIMIT = 5
 
 @pytest.fixture(scope="session")
 def d4rl(dataset_folders: None) -> ModuleType:
-    """The package itself, imported after `$D4RL_DATASET_DIR` is set: it makes that folder."""
+    """The package itself, imported after `$D4RL_DATASET_DIR` is set, because importing it makes that folder."""
     os.environ["D4RL_SUPPRESS_IMPORT_ERROR"] = "1"
     return pytest.importorskip("d4rl", reason="the genuine d4rl package is not installed: make test-d4rl")
 
 
 def d4rl_environment(d4rl: ModuleType, path: Path) -> Any:
-    """One of its environments without a simulator, whose `get_dataset` reads the file."""
+    """One of its environments without a simulator; its `get_dataset` reads the file."""
     import gym
 
     with h5py.File(path) as file:
@@ -41,11 +41,11 @@ def d4rl_environment(d4rl: ModuleType, path: Path) -> Any:
 
 
 def differences(theirs: dict[str, np.ndarray], read_and_extract: Callable[[], Batch]) -> list[str]:
-    """What in our transitions is not d4rl's, to the byte.
+    """Differences between our transitions and d4rl's, to the byte.
 
     Args:
-        theirs: What `qlearning_dataset` returns; its terminals are bool.
-        read_and_extract: Ours; what it raises counts as a difference.
+        theirs: The result of `qlearning_dataset`; its terminals are bool.
+        read_and_extract: Our reader; an error it raises counts as a difference.
     """
     try:
         ours = read_and_extract()
@@ -56,13 +56,13 @@ def differences(theirs: dict[str, np.ndarray], read_and_extract: Callable[[], Ba
 
 
 def same_bytes(actual: np.ndarray, expected: np.ndarray) -> bool:
-    """Whether type, shape and every bit are equal, the sign of zeros included."""
+    """Whether type, shape and every bit are equal, including the sign of zeros."""
     kinds = [(array.dtype, array.shape) for array in (actual, expected)]
     return kinds[0] == kinds[1] and actual.tobytes() == expected.tobytes()
 
 
 def write(path: Path, raw: dict[str, Any]) -> Path:
-    """A file of these arrays; `/` in a key makes groups, as in D4RL's files."""
+    """Writes a file of these arrays; `/` in a key makes groups, as in D4RL's files."""
     with h5py.File(path, "w") as file:
         for key, values in raw.items():
             file[key] = values

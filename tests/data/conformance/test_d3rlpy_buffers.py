@@ -1,4 +1,4 @@
-"""Replay buffers that the genuine d3rlpy 2.8.1 wrote, read by us: its own transitions, but for a file's last row."""
+"""Replay buffers written by the genuine d3rlpy 2.8.1: we read its own transitions, except for a file's last row."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.d3rlpy
 
 @pytest.mark.parametrize("ends_by", ["timeouts", "terminals"])
 def test_its_buffers_hold_the_same_transitions(d3rlpy: Any, ends_by: str, tmp_path: Path) -> None:
-    """Of a file that ends in a terminal, D4RL's rule drops the last row, which d3rlpy keeps."""
+    """If a file ends in a terminal, D4RL's rule drops the last row, which d3rlpy keeps."""
     arrays = example(40, terminals=flags(40, 7, 19, 20), timeouts=flags(40, 12, 30))
     arrays[ends_by][-1] = True
     buffer, path = d3rlpy.dataset.MDPDataset(**arrays), tmp_path / "buffer.h5"

@@ -1,4 +1,4 @@
-"""The genuine d3rlpy 2.8.1's scalers and steps, and ours: their numbers of one dataset, and what they make of it."""
+"""The genuine d3rlpy 2.8.1's scalers and steps and ours: the same statistics of a dataset, and the same results."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ from tests.data.conformance.conftest import example, flags
 pytestmark = pytest.mark.d3rlpy
 
 ROWS = 40
-# Both read the same transitions of it: the last row is ended by a time limit.
+# Both read the same transitions from it, because a time limit ends the last row.
 RAW = example(ROWS, terminals=flags(ROWS, 7, 19, 20), timeouts=flags(ROWS, 12, 30, ROWS - 1))
 
 
 def fitted(d3rlpy: Any, scaler: Any) -> Any:
-    """The library's scaler with the statistics of the dataset, as its algorithms take them."""
+    """The library's scaler with the dataset's statistics, as its algorithms use it."""
     dataset = d3rlpy.dataset.MDPDataset(**RAW)
     scaler.fit_with_transition_picker(dataset.episodes, dataset.transition_picker)
     return scaler
@@ -50,7 +50,7 @@ def fitted(d3rlpy: Any, scaler: Any) -> Any:
     ],
 )
 def test_rewards(d3rlpy: Any, theirs: str, named: dict[str, Any], settings: dict[str, Any]) -> None:
-    """To float32's precision: both round once more or less where they add up in double precision."""
+    """To float32's precision, since they round at different places when they add in double precision."""
     scaler = fitted(d3rlpy, getattr(d3rlpy.preprocessing, theirs)(**named))
     rewards = extract_transitions(RAW).rewards
     ours = scalers.reward_scale(TransitionsConfig(**settings), RAW, None)(rewards)
@@ -59,7 +59,7 @@ def test_rewards(d3rlpy: Any, theirs: str, named: dict[str, Any], settings: dict
 
 @pytest.mark.parametrize(("theirs", "scaler"), [("Standard", "standard"), ("MinMax", "min_max")])
 def test_states(d3rlpy: Any, theirs: str, scaler: str) -> None:
-    """To float32's precision: a middle and half a range round elsewhere than a least and a greatest."""
+    """To float32's precision, since midpoint and half-range round differently from minimum and maximum."""
     states = extract_transitions(RAW).observations
     mean, std = scalers.state_statistics(scaler, states)
     library = fitted(d3rlpy, getattr(d3rlpy.preprocessing, f"{theirs}ObservationScaler")())
@@ -78,7 +78,7 @@ def test_actions(d3rlpy: Any) -> None:
 
 @pytest.mark.parametrize("n_steps", [1, 2, 3, 30])
 def test_several_steps(d3rlpy: Any, n_steps: int) -> None:
-    """The same targets for any values; the library keeps the number of steps in place of their discount."""
+    """The same targets for any values; the library stores the number of steps instead of their discount."""
     discount = 0.9
     picker = d3rlpy.dataset.MultiStepTransitionPicker(n_steps=n_steps, gamma=discount)
     episodes = d3rlpy.dataset.MDPDataset(**RAW).episodes

@@ -38,9 +38,9 @@ def test_the_transitions_of_every_corner_are_d4rls(d4rl: ModuleType, tmp_path: P
 
 @st.composite
 def files(draw: st.DrawFn) -> dict[str, Any]:
-    """Arrays of a file: any flags, any of the types and shapes that D4RL's files have."""
+    """Arrays of a file with any flags, in any types and shapes that D4RL's files use."""
     rows = draw(st.integers(2, 40))
-    # Large enough for rounding to show, and not so large that our reader refuses what float32 cannot learn from.
+    # Large enough for rounding to show, but not so large that our reader refuses them because of float32.
     kinds = {np.float32: st.floats(-(2.0**49), 2.0**49, width=32), np.float64: st.floats(-(2.0**49), 2.0**49)}
     shapes = {"observations": (rows, draw(st.integers(1, 4))), "actions": (rows, draw(st.integers(1, 3)))}
     shapes["rewards"] = draw(st.sampled_from([(rows,), (rows, 1)]))
@@ -71,7 +71,7 @@ def test_the_transitions_of_any_file_are_d4rls(
 def test_episodes_end_where_d4rls_sequences_end(d4rl: ModuleType, tmp_path: Path, corner: str) -> None:
     path = write(tmp_path / "corner.hdf5", CORNERS[corner])
     env = d4rl_environment(d4rl, path)
-    # sequence_dataset cannot take apart what has no rows.
+    # sequence_dataset cannot split a file without rows.
     arrays = {key: values for key, values in env.get_dataset().items() if not key.startswith("metadata")}
     theirs = list(d4rl.sequence_dataset(env, dataset=arrays))
     raw = transitions.read_hdf5(path)

@@ -1,4 +1,4 @@
-"""A suite that cannot fail proves nothing: without any one rule of the extraction, a corner's arrays are not d4rl's."""
+"""Checks that the conformance suite can fail: without any one rule of the extraction, a corner's arrays differ."""
 
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.d4rl
 
 
 class Mistake(NamedTuple):
-    """A change of `shared/data.py`: the text that stands there once, and the text in its place."""
+    """A change to `shared/data.py`: a text that occurs there once, and its replacement."""
 
     name: str
     old: str
@@ -60,7 +60,7 @@ def with_mistake(mistake: Mistake) -> ModuleType:
     """`shared.data` with the mistake written into its source.
 
     Raises:
-        ValueError: The text to be changed does not stand in the source exactly once.
+        ValueError: The text to be changed does not occur in the source exactly once.
     """
     source = Path(transitions.__file__).read_text(encoding="utf-8")
     if (count := source.count(mistake.old)) != 1:

@@ -1,4 +1,4 @@
-"""The adapter for D4RL's environments around the genuine `gym`, with environments of its own that need no MuJoCo."""
+"""The adapter for D4RL's environments around the genuine `gym`, tested with gym environments that need no MuJoCo."""
 
 from types import ModuleType
 
@@ -12,13 +12,13 @@ pytestmark = pytest.mark.d4rl
 
 @pytest.fixture
 def gym(d4rl: ModuleType) -> ModuleType:
-    """Comes with the genuine package."""
+    """Installed along with the genuine package."""
     return pytest.importorskip("gym", reason="the old gym is not installed: make test-d4rl")
 
 
 @pytest.mark.parametrize("one_flag", [False, True], ids=["five values from a step", "four values from a step"])
 def test_pendulum_steps_as_gyms_own(gym: ModuleType, one_flag: bool) -> None:
-    """Start, observations, rewards and the time limit, whichever way `gym` says that an episode is over."""
+    """Start, observations, rewards and the time limit, for both ways in which `gym` reports the end of an episode."""
     plain = gym.make("Pendulum-v1", disable_env_checker=True)
     wrapped = gym.make("Pendulum-v1", disable_env_checker=True)
     env = GymEnv(gym.wrappers.StepAPICompatibility(wrapped, output_truncation_bool=False) if one_flag else wrapped)
@@ -36,7 +36,7 @@ def test_pendulum_steps_as_gyms_own(gym: ModuleType, one_flag: bool) -> None:
 
 
 def test_seeds_decide_the_start(gym: ModuleType) -> None:
-    """The same seed, the same start; another seed, another."""
+    """Equal seeds give the same start, and another seed another one."""
     env = GymEnv(gym.make("MountainCarContinuous-v0", disable_env_checker=True))
     first, again, other = (env.reset(seed=seed)[0] for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
