@@ -199,7 +199,7 @@ def main(arguments: Sequence[str]) -> int:
                     survived += _tell_survivors(file, found, notices)
     if survived:
         print("Each of these shows a gap in what is checked, or computes the same as before.")
-    print(f"{tried} mistakes, {tried - survived} noticed, {survived} not")
+    print(f"{tried} mistake{'s' if tried > 1 else ''}, {tried - survived} noticed, {survived} not")
     return 1 if survived else 0
 
 
