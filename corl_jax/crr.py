@@ -359,7 +359,7 @@ def train(config: TrainConfig) -> Run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.acting, asking=sampling)
             history = History(run)
-            for start, step in run.calls(config.target_update_period, cost=5):
+            for start, step in run.calls(cost=5):
                 num_updates = step - start
                 phase = (total_it + start) % config.target_update_period
                 state, found = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)
