@@ -40,7 +40,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Weight of the value against the distance to the nearest action
     alpha: float = bounded(2.5, low=0)
@@ -66,7 +66,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "PRDC-D4RL"
     name: str = "PRDC"
@@ -86,7 +86,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
 
 def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
+    """Hidden layers with ReLU, then a linear layer."""
     return nn.Sequential([*(layer for width in hidden_dims for layer in (Linear(width), nn.relu)), Linear(output_dim)])
 
 
@@ -106,7 +106,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     hidden_dims: Sequence[int]
     n_critics: int
@@ -191,7 +191,7 @@ def gradient_step(state: "PRDC", part: str, gradient: Network) -> "PRDC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -245,7 +245,7 @@ class PRDC(struct.PyTreeNode):
         return take(batch.dataset.rows, batch.dataset.search.nearest(keys)).actions
 
     def update(self, batch: ConstrainedBatch, noise: Noise, delayed: bool) -> tuple["PRDC", dict[str, Array]]:
-        """One gradient step: the critics; where `delayed` also the actor, on the new critics, and the targets."""
+        """One gradient step: the critics; if `delayed`, also the actor, on the new critics, and the targets."""
         state, hp = self, self.hp
         (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
         state = gradient_step(state, "critic", gradient)
@@ -306,7 +306,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor_key, critics_key = jax.random.split(key)
     actor = Network.create(Actor(action_dim, max_action, config.actor_hidden_dims), actor_key, observations)
     critic = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     return PRDC(
         actor=actor,

@@ -45,7 +45,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -59,19 +59,19 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Weight of the smallest target value against the largest one
+    # Weight of the smallest target value relative to the largest one
     lam: float = bounded(0.75, low=0, high=1)
-    # Weight of the VAE's divergence from its prior against its reconstruction
+    # Weight of the VAE's divergence from its prior relative to its reconstruction
     kl_weight: float = bounded(0.5, low=0)
-    # The MMD that the policy is allowed
+    # Largest MMD that the policy is allowed
     alpha_threshold: float = bounded(0.07, low=0)
     # Kernel of the MMD
     mmd_kernel: str = choice("gaussian", "laplacian")
-    # Width of either kernel
+    # Width of the kernel
     mmd_sigma: float = positive(20.0)
-    # Actions sampled in each state on either side of the MMD
+    # Actions sampled in each state for each side of the MMD
     n_mmd_action_samples: int = bounded(4, low=1)
-    # Actions sampled in each next state of the target
+    # Actions sampled in each next state for the critics' target
     n_target_samples: int = bounded(10, low=1)
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
@@ -95,7 +95,7 @@ class Hyperparameters:
     q_penalty: float = bounded(0.0, low=0)
     # Let the penalty grow with the exponential of the variance
     exp_penalty: bool = False
-    # First updates, in which the policy learns to imitate the data by the MMD alone
+    # First updates, in which the policy only learns to imitate the data, by the MMD
     imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -105,7 +105,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "UWAC-D4RL"
     name: str = "UWAC"
@@ -117,7 +117,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     actor_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Widths of the hidden layers of the VAE's encoder and decoder
     vae_hidden_dims: tuple[int, ...] = widths(750, 750)
-    # Weight of the MMD at the start
+    # Initial weight of the MMD
     initial_alpha: float = positive(1.0)
     # Divide each of the critics' weights by its largest singular value
     spectral_norm: bool = True
@@ -136,7 +136,7 @@ def hidden(hidden_dims: Sequence[int]) -> list[Any]:
 
 
 class Encoder(nn.Module):
-    """The VAE's encoder: which codes an action may stand for, a normal distribution."""
+    """The VAE's encoder: from an action to a normal distribution of codes."""
 
     action_dim: int
     hidden_dims: Sequence[int]
@@ -178,7 +178,7 @@ def within(bound: float) -> Initializer:
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution, whose samples tanh puts within [-max_action, max_action]."""
+    """The policy: a normal distribution whose samples are squashed by tanh to be within [-max_action, max_action]."""
 
     action_dim: int
     max_action: float
@@ -244,7 +244,7 @@ class Critic(nn.Module):
 
 
 class Critics(nn.Module):
-    """Two critics Q(s, a) with weights of their own."""
+    """Two critics Q(s, a) with separate weights."""
 
     hidden_dims: Sequence[int]
     drop_rate: float
@@ -346,14 +346,14 @@ def raw_sample(actor: Network, observations: Array, noise: Array) -> Array:
 
 
 def kernel(x: Array, y: Array, name: str, sigma: float) -> Array:
-    """How alike each of the actions x (B, n, A) is to each of y (B, m, A); the mean of all pairs, (B,)."""
+    """The kernel of actions x (B, n, A) and y (B, m, A), averaged over all pairs, (B,)."""
     difference = x[:, :, None] - y[:, None]
     distance = square(difference) if name == "gaussian" else abs(difference)
     return exp(-distance.sum(axis=-1) / (2.0 * sigma)).mean(axis=(1, 2))
 
 
 def repeat(observations: Array, n: int) -> Array:
-    """Each of the observations (B, S) n times, (B, n, S)."""
+    """The observations (B, S), each repeated n times: (B, n, S)."""
     return tile(observations[:, None], (1, n, 1))
 
 
@@ -446,12 +446,12 @@ def gradient_step(state: "UWAC", part: str, gradient: Network | Array) -> "UWAC"
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
 def divergence(mean: Array, std: Array) -> Array:
-    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    """The KL divergence (B, Z) of normal codes from the prior, for each component of the codes."""
     variance = square(std)
     return 0.5 * (variance + square(mean) - 1.0 - log(variance))
 
@@ -518,7 +518,7 @@ class UWAC(struct.PyTreeNode):
         return sqrt(alike(own, own) + alike(data, data) - 2.0 * alike(own, data) + 1e-6)
 
     def mmd_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The policy's MMD beyond what is allowed, with its weight."""
+        """The policy's MMD beyond its limit, times its weight."""
         mmd = self.mmd(batch, noise, raw_sample(actor, batch.observations, noise.actor))
         return (exp(self.log_alpha) * (mmd - self.hp.alpha_threshold)).mean(), {"mmd": mmd}
 
@@ -592,7 +592,7 @@ def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
 def train_interval(
     state: UWAC, key: Array, dataset: PackedDataset, start: Array, num_updates: int, warm_updates: int
 ) -> tuple[UWAC, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates`; those of the warm-up have a scan of their own."""
+    """The updates `start + 1` to `start + num_updates`; the warm-up's updates are a separate scan."""
     action_dim = state.actor.module.action_dim
 
     def scan(state: UWAC, start: Array, number: int, warms_up: bool) -> tuple[UWAC, list[dict[str, Array]]]:
@@ -627,7 +627,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         return Network.create(module, critics_key, observations, actions, directions(), masks), directions
 
     critic, directions = judge(critics_key)
-    # A donated state may hold no array twice, so the target is a copy.
+    # A donated state must not contain an array twice, so the target is a copy.
     copied = jax.tree.map(jnp.copy, (critic, directions))
     critic_target, target_directions = copied if config.copy_targets else judge(target_key)
     log_alpha = jnp.asarray(math.log(config.initial_alpha), dtype=float)

@@ -41,7 +41,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -63,7 +63,7 @@ class Hyperparameters:
     noise_std: float = bounded(0.1, low=0)
     # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
     inverse_temperature: float = bounded(3.0, low=0)
-    # Updates in all, and the time in which the policy's learning rate falls to 0
+    # Updates in all, over which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(1024, low=1)
@@ -71,7 +71,7 @@ class Hyperparameters:
     value_lr: float = positive(3e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
-    # First learning rate of the policy
+    # Initial learning rate of the policy
     actor_lr: float = positive(3e-4)
     # How the policy's learning rate falls: along a cosine, or not at all
     opt_decay_schedule: str = choice("cosine", "none")
@@ -81,7 +81,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "XQL-D4RL"
     name: str = "XQL"
@@ -97,7 +97,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
 
 def dropout(inputs: Array) -> Array:
-    """Holds the place of a dropout layer; masks are passed in."""
+    """A placeholder for a dropout layer; masks are passed in."""
     return inputs
 
 
@@ -135,7 +135,7 @@ class MLP(nn.Module):
 
 
 class TwinQ(nn.Module):
-    """Two critics Q(s, a) with weights of their own."""
+    """Two critics Q(s, a) with separate weights."""
 
     def setup(self) -> None:
         self.q1 = MLP(1)
@@ -185,7 +185,7 @@ class Noise(NamedTuple):
     random: Array | None
     # Standard normal, (B, A): noise on the data's actions that V learns from; None without noise
     action: Array | None
-    # What the policy's two hidden layers are multiplied by, (B, 256) each, or a key to draw it; None without dropout
+    # Dropout masks for the policy's two hidden layers, (B, 256) each, or a key to draw them; None without dropout
     dropout: Array | tuple[Array, ...] | None
 
 
@@ -252,7 +252,7 @@ def gradient_step(state: "XQL", part: str, gradient: Network) -> "XQL":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -308,13 +308,13 @@ class XQL(struct.PyTreeNode):
         return self.gumbel_loss((q - v) / self.hp.loss_temp), {}
 
     def weights(self, batch: Batch) -> Array:
-        """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
+        """The weight of each of the data's actions, (B,): the exponential of its advantage, up to a cap."""
         adv = self.target_q(batch.observations, batch.actions) - self.value(batch.observations)
         assert adv.shape == batch.rewards.shape
         return minimum(exp(self.hp.inverse_temperature * adv), MAX_WEIGHT)
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Behaviour cloning, each of the data's actions with its weight."""
+        """Weighted behaviour cloning of the data's actions."""
         mean, std = actor(batch.observations, dropout_masks(noise, self.hp))
         log_density = -square(batch.actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
         log_prob, weights = log_density.sum(axis=-1), self.weights(batch)
@@ -323,7 +323,7 @@ class XQL(struct.PyTreeNode):
         return -(weights * log_prob).mean(), {}
 
     def td_target(self, batch: Batch) -> Array:
-        """The regression target of both critics, (B,): no action is chosen in it."""
+        """The regression target of both critics, (B,), for which no action is chosen."""
         next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_v
@@ -390,7 +390,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         critic=critic,
         value=value,
         actor=actor,
-        # A donated state may hold no array twice, so the target is a copy.
+        # A donated state must not contain an array twice, so the target is a copy.
         critic_target=jax.tree.map(jnp.copy, critic),
         value_optimizer=adam("value", hp).init(value),
         critic_optimizer=adam("critic", hp).init(critic),

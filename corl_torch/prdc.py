@@ -36,7 +36,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Weight of the value against the distance to the nearest action
     alpha: float = bounded(2.5, low=0)
@@ -62,7 +62,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "PRDC-D4RL"
     name: str = "PRDC"
@@ -103,7 +103,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
         super().__init__()
@@ -185,12 +185,12 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "actor_target": ("targ_policy",),
@@ -284,7 +284,7 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> PRDC:
-    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     actor, _ = (Actor(state_dim, action_dim, max_action, config.actor_hidden_dims) for _ in range(2))
     critic, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config.n_critics) for _ in range(2))
     device = resolve_device(config.device)
@@ -297,7 +297,7 @@ def save(trainer: PRDC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: PRDC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents."""
     content = load_checkpoint(path, "prdc", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content

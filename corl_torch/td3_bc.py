@@ -30,7 +30,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Weight of the Q term against behaviour cloning
     alpha: float = bounded(2.5, low=0)
@@ -50,7 +50,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "TD3_BC-D4RL"
     name: str = "TD3_BC"
@@ -58,7 +58,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     expl_noise: float = bounded(0.1, low=0)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = False
 
 
@@ -138,7 +138,7 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -146,7 +146,7 @@ def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
 TARGETS = ("actor_target", "critic_1_target", "critic_2_target")
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "actor_target": ("targ_policy",),

@@ -36,7 +36,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -50,19 +50,19 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Weight of the smallest target value against the largest one
+    # Weight of the smallest target value relative to the largest one
     lam: float = bounded(0.75, low=0, high=1)
-    # Weight of the VAE's divergence from its prior against its reconstruction
+    # Weight of the VAE's divergence from its prior relative to its reconstruction
     kl_weight: float = bounded(0.5, low=0)
-    # The MMD that the policy is allowed
+    # Largest MMD that the policy is allowed
     alpha_threshold: float = bounded(0.07, low=0)
     # Kernel of the MMD
     mmd_kernel: str = choice("gaussian", "laplacian")
-    # Width of either kernel
+    # Width of the kernel
     mmd_sigma: float = positive(20.0)
-    # Actions sampled in each state on either side of the MMD
+    # Actions sampled in each state for each side of the MMD
     n_mmd_action_samples: int = bounded(4, low=1)
-    # Actions sampled in each next state of the target
+    # Actions sampled in each next state for the critics' target
     n_target_samples: int = bounded(10, low=1)
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
@@ -86,7 +86,7 @@ class Hyperparameters:
     q_penalty: float = bounded(0.0, low=0)
     # Let the penalty grow with the exponential of the variance
     exp_penalty: bool = False
-    # First updates, in which the policy learns to imitate the data by the MMD alone
+    # First updates, in which the policy only learns to imitate the data, by the MMD
     imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -96,7 +96,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "UWAC-D4RL"
     name: str = "UWAC"
@@ -108,7 +108,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     actor_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Widths of the hidden layers of the VAE's encoder and decoder
     vae_hidden_dims: tuple[int, ...] = widths(750, 750)
-    # Weight of the MMD at the start
+    # Initial weight of the MMD
     initial_alpha: float = positive(1.0)
     # Divide each of the critics' weights by its largest singular value
     spectral_norm: bool = True
@@ -128,7 +128,7 @@ def hidden(input_dim: int, hidden_dims: Sequence[int]) -> list[nn.Module]:
 
 
 class Encoder(nn.Module):
-    """The VAE's encoder: which codes an action may stand for, a normal distribution."""
+    """The VAE's encoder: from an action to a normal distribution of codes."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ def reset(layer: nn.Linear, bound: float | None = None) -> None:
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution, whose samples tanh puts within [-max_action, max_action]."""
+    """The policy: a normal distribution whose samples are squashed by tanh to be within [-max_action, max_action]."""
 
     def __init__(self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ class Critic(nn.Module):
 
 
 class Critics(nn.Module):
-    """Two critics Q(s, a) with weights of their own."""
+    """Two critics Q(s, a) with separate weights."""
 
     def __init__(
         self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], drop_rate: float, spectral_norm: bool
@@ -314,14 +314,14 @@ def raw_sample(actor: Actor, observations: Tensor, noise: Tensor) -> Tensor:
 
 
 def kernel(x: Tensor, y: Tensor, name: str, sigma: float) -> Tensor:
-    """How alike each of the actions x (B, n, A) is to each of y (B, m, A); the mean of all pairs, (B,)."""
+    """The kernel of actions x (B, n, A) and y (B, m, A), averaged over all pairs, (B,)."""
     difference = x[:, :, None] - y[:, None]
     distance = square(difference) if name == "gaussian" else abs(difference)
     return exp(-distance.sum(axis=-1) / (2.0 * sigma)).mean(axis=(1, 2))
 
 
 def repeat(observations: Tensor, n: int) -> Tensor:
-    """Each of the observations (B, S) n times, (B, n, S)."""
+    """The observations (B, S), each repeated n times: (B, n, S)."""
     return tile(observations[:, None], (1, n, 1))
 
 
@@ -419,13 +419,13 @@ def differentiate(loss: Tensor, network: nn.Module) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
 def divergence(mean: Tensor, std: Tensor) -> Tensor:
-    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    """The KL divergence (B, Z) of normal codes from the prior, for each component of the codes."""
     variance = square(std)
     return 0.5 * (variance + square(mean) - 1.0 - log(variance))
 
@@ -502,7 +502,7 @@ class UWAC:
         return sqrt(alike(own, own) + alike(data, data) - 2.0 * alike(own, data) + 1e-6)
 
     def mmd_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The policy's MMD beyond what is allowed, with its weight."""
+        """The policy's MMD beyond its limit, times its weight."""
         actor = self.actor
         mmd = self.mmd(batch, noise, raw_sample(actor, batch.observations, noise.actor))
         return (exp(self.log_alpha()) * (mmd - self.hp.alpha_threshold)).mean(), {"mmd": mmd.detach()}
@@ -526,7 +526,7 @@ class UWAC:
 
     @property
     def warms_up(self) -> bool:
-        """Whether the policy learns by the MMD alone in the next update."""
+        """Whether the policy only learns from the MMD in the next update."""
         return self.total_it < self.hp.imitation_steps
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
@@ -604,7 +604,7 @@ def save(trainer: UWAC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: UWAC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint; returns what it holds."""
+    """Loads a checkpoint; returns its contents."""
     content = load_checkpoint(path, "uwac", trainer.parts())
     trainer.total_it = content["total_it"]
     return content

@@ -35,7 +35,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -57,7 +57,7 @@ class Hyperparameters:
     noise_std: float = bounded(0.1, low=0)
     # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
     inverse_temperature: float = bounded(3.0, low=0)
-    # Updates in all, and the time in which the policy's learning rate falls to 0
+    # Updates in all, over which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(1024, low=1)
@@ -65,7 +65,7 @@ class Hyperparameters:
     value_lr: float = positive(3e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
-    # First learning rate of the policy
+    # Initial learning rate of the policy
     actor_lr: float = positive(3e-4)
     # How the policy's learning rate falls: along a cosine, or not at all
     opt_decay_schedule: str = choice("cosine", "none")
@@ -75,7 +75,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "XQL-D4RL"
     name: str = "XQL"
@@ -91,7 +91,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
 
 class Dropout(nn.Identity):
-    """Holds the place of a dropout layer; masks are passed in."""
+    """A placeholder for a dropout layer; masks are passed in."""
 
 
 def linear(input_dim: int, output_dim: int) -> nn.Linear:
@@ -128,7 +128,7 @@ class MLP(nn.Module):
 
 
 class TwinQ(nn.Module):
-    """Two critics Q(s, a) with weights of their own."""
+    """Two critics Q(s, a) with separate weights."""
 
     def __init__(self, state_dim: int, action_dim: int) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class Noise(NamedTuple):
     random: Tensor | None
     # Standard normal, (B, A): noise on the data's actions that V learns from; None without noise
     action: Tensor | None
-    # Multiplies the policy's two hidden layers, (B, 256) each; None without dropout
+    # Dropout masks for the policy's two hidden layers, (B, 256) each; None without dropout
     dropout: tuple[Tensor, ...] | None
 
 
@@ -227,7 +227,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -287,13 +287,13 @@ class XQL:
 
     @torch.no_grad()
     def weights(self, batch: Batch) -> Tensor:
-        """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
+        """The weight of each of the data's actions, (B,): the exponential of its advantage, up to a cap."""
         adv = self.target_q(batch.observations, batch.actions) - self.value(batch.observations)
         assert adv.shape == batch.rewards.shape
         return clamp(exp(self.hp.inverse_temperature * adv), max=MAX_WEIGHT)
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Behaviour cloning, each of the data's actions with its weight."""
+        """Weighted behaviour cloning of the data's actions."""
         actor = self.actor
         mean, std = actor(batch.observations, noise.dropout)
         log_density = -square(batch.actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
@@ -304,7 +304,7 @@ class XQL:
 
     @torch.no_grad()
     def td_target(self, batch: Batch) -> Tensor:
-        """The regression target of both critics, (B,): no action is chosen in it."""
+        """The regression target of both critics, (B,), for which no action is chosen."""
         next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_v
@@ -370,7 +370,7 @@ def save(trainer: XQL, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: XQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours; returns what it holds."""
+    """Loads one of our checkpoints; returns its contents."""
     content = load_checkpoint(path, "xql", trainer.parts())
     trainer.total_it = content["total_it"]
     return content

@@ -100,7 +100,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "COMBO-D4RL"
     name: str = "COMBO"
@@ -300,7 +300,7 @@ def gradient_step(state: "COMBO", part: str, gradient: Any) -> "COMBO":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: old * (1.0 - tau) + new * tau, target, source)
 
 
@@ -358,7 +358,7 @@ class COMBO(struct.PyTreeNode):
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         states, real = batch.observations[-len(random) :], shares(hp)[0]
         q_current = critic(states, current)
-        # The next actions are judged in the current states.
+        # The next actions are evaluated in the current states.
         q_next = critic(states, next)
         q_random = critic(states, random)
         assert q_current.shape == q_next.shape == q_random.shape == current_log_prob.shape == next_log_prob.shape
@@ -374,7 +374,7 @@ class COMBO(struct.PyTreeNode):
         return alpha_prime * (gap - self.hp.cql_target_action_gap) if self.hp.cql_lagrange else gap
 
     def alpha_prime_loss(self, log_alpha_prime: Array, gap_1: Array, gap_2: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the conservative term's weight while the gaps lie above their target."""
+        """Raises the conservative term's weight while the gaps are above their target."""
         alpha_prime = clamp(exp(log_alpha_prime), 0.0, 1e6)
         loss = -0.5 * (self.penalty(gap_1, alpha_prime) + self.penalty(gap_2, alpha_prime))
         return loss, {"alpha_prime": alpha_prime}
@@ -513,7 +513,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         "log_temperature": jnp.asarray(0.0, dtype=float),
         "log_alpha_prime": jnp.asarray(0.0, dtype=float),
     }
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     targets = {f"{name}_target": jax.tree.map(jnp.copy, parts[name]) for name in ("critic_1", "critic_2")}
     moments = {f"{name}_optimizer": adam(name, hp).init(part) for name, part in parts.items()}
     return COMBO(**parts, **targets, **moments, hp=hp)

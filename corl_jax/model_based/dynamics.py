@@ -76,7 +76,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(ModelledConfig, Hyperparameters, LimitsConfig, RecordConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "Dynamics-D4RL"
     name: str = "Dynamics"
@@ -400,7 +400,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     dynamics = Network.create(module, key, jnp.zeros((1, num_inputs)))
     return Dynamics(
         dynamics=dynamics,
-        # A donated state may hold no array twice, so these are copies.
+        # A donated state must not contain an array twice, so these are copies.
         best_dynamics=jax.tree.map(jnp.copy, dynamics),
         dynamics_optimizer=adam(hp).init(dynamics),
         mean=jnp.zeros(num_inputs),

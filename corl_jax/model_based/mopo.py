@@ -80,7 +80,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "MOPO-D4RL"
     name: str = "MOPO"
@@ -259,7 +259,7 @@ def gradient_step(state: "MOPO", part: str, gradient: Any) -> "MOPO":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: old * (1.0 - tau) + new * tau, target, source)
 
 
@@ -426,7 +426,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         "critic_2": Network.create(critic, critic_2_key, observations, actions),
         "log_temperature": jnp.asarray(0.0, dtype=float),
     }
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     targets = {f"{name}_target": jax.tree.map(jnp.copy, parts[name]) for name in ("critic_1", "critic_2")}
     moments = {f"{name}_optimizer": adam(name, hp).init(part) for name, part in parts.items()}
     return MOPO(**parts, **targets, **moments, hp=hp)

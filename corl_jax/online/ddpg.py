@@ -45,7 +45,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -65,13 +65,13 @@ class Hyperparameters:
     n_quantiles: int = later(bounded(32, low=1))
     # With iqn: quantiles whose mean the policy learns to raise
     n_greedy_quantiles: int = later(bounded(32, low=1))
-    # With iqn: cosines of a fraction
+    # With iqn: cosines that encode a fraction
     embed_size: int = later(bounded(64, low=1))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DDPG-D4RL"
     name: str = "DDPG"
@@ -212,12 +212,12 @@ def gradient_step(state: "DDPG", part: str, gradient: Network) -> "DDPG":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
 def huber(error: Array) -> Array:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
@@ -331,7 +331,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor_key, critics_key = jax.random.split(key)
     actor = Network.create(Actor(action_dim, max_action, config.actor_hidden_dims), actor_key, observations)
     critic = Network.create(Critics(config.critic_hidden_dims, hp), critics_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     return DDPG(
         actor=actor,
@@ -345,7 +345,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
 
 
 def save(state: DDPG, path: Path, experience: Experience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "online/ddpg", state, experience.size, **facts)
 

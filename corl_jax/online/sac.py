@@ -42,7 +42,7 @@ from shared.runs.settings import ImagesConfig, RunConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy, of both critics and of the temperature
     learning_rate: float = positive(3e-4)
@@ -58,16 +58,16 @@ class Hyperparameters:
     n_quantiles: int = later(bounded(32, low=1))
     # With iqn: quantiles whose mean the policy learns to raise
     n_greedy_quantiles: int = later(bounded(32, low=1))
-    # With iqn: cosines of a fraction
+    # With iqn: cosines that encode a fraction
     embed_size: int = later(bounded(64, low=1))
-    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
-    # for images of 84 x 84
+    # Most pixels that an update shifts an image by, at random: the image is padded with its edges, then cropped. DrQ
+    # uses 4 for images of 84 x 84
     crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, RunConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "SAC-D4RL"
     name: str = "SAC"
@@ -191,7 +191,8 @@ class Noise(NamedTuple):
     target: Array
     # Standard normal, (B, A): the policy's actions in the current states
     actor: Array
-    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    # With crop_padding: the row and column at which each padded image is cropped, (2, B, 2); observations first, then
+    # next ones
     crops: Array | None = None
     # With iqn, fractions uniform in [0, 1), (2, B, K): for the value of the next action under the targets
     target_fractions: Array | None = None
@@ -243,12 +244,12 @@ def gradient_step(state: "SAC", part: str, gradient: Any) -> "SAC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
 def huber(error: Array) -> Array:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
@@ -320,7 +321,7 @@ class SAC(struct.PyTreeNode):
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob}
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         return -(log_temperature * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["SAC", dict[str, Array]]:
@@ -392,7 +393,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
     actor = Network.create(Actor(action_dim, max_action, *sizes), actor_key, observations)
     critic_1 = Network.create(Critic(*sizes, hp), critic_1_key, observations, actions)
     critic_2 = Network.create(Critic(*sizes, hp), critic_2_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (critic_1, critic_2))
     log_temperature = jnp.asarray(0.0, dtype=float)
     adam = optax.adam(config.learning_rate)
@@ -412,7 +413,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
 
 
 def save(state: SAC, path: Path, experience: Experience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "sac", state, experience.size, **facts)
 

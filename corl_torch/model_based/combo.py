@@ -94,7 +94,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "COMBO-D4RL"
     name: str = "COMBO"
@@ -285,7 +285,7 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_(old.data * (1.0 - tau) + new.data * tau)
 
@@ -345,7 +345,7 @@ class COMBO:
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         states, real = batch.observations[-len(random) :], shares(hp)[0]
         q_current = critic(states, current)
-        # The next actions are judged in the current states.
+        # The next actions are evaluated in the current states.
         q_next = critic(states, next)
         q_random = critic(states, random)
         assert q_current.shape == q_next.shape == q_random.shape == current_log_prob.shape == next_log_prob.shape
@@ -361,7 +361,7 @@ class COMBO:
         return alpha_prime * (gap - self.hp.cql_target_action_gap) if self.hp.cql_lagrange else gap
 
     def alpha_prime_loss(self, gap_1: Tensor, gap_2: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the conservative term's weight while the gaps lie above their target."""
+        """Raises the conservative term's weight while the gaps are above their target."""
         alpha_prime = clamp(exp(self.log_alpha_prime()), 0.0, 1e6)
         loss = -0.5 * (self.penalty(gap_1, alpha_prime) + self.penalty(gap_2, alpha_prime))
         return loss, {"alpha_prime": alpha_prime}
@@ -485,7 +485,7 @@ def save(trainer: COMBO, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: COMBO, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours; returns what it holds."""
+    """Loads one of our checkpoints; returns its contents."""
     content = load_checkpoint(path, "model_based/combo", trainer.parts())
     trainer.total_it = content["total_it"]
     return content

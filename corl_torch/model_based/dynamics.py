@@ -69,7 +69,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(ModelledConfig, Hyperparameters, LimitsConfig, RecordConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "Dynamics-D4RL"
     name: str = "Dynamics"
@@ -381,7 +381,7 @@ def save(trainer: Dynamics, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: Dynamics, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours; returns what it holds."""
+    """Loads one of our checkpoints; returns its contents."""
     content = load_checkpoint(path, "model_based/dynamics", trainer.parts())
     trainer.total_it = content["total_it"]
     return content

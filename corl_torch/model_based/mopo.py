@@ -75,7 +75,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "MOPO-D4RL"
     name: str = "MOPO"
@@ -246,7 +246,7 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_(old.data * (1.0 - tau) + new.data * tau)
 
@@ -397,7 +397,7 @@ def save(trainer: MOPO, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: MOPO, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours; returns what it holds."""
+    """Loads one of our checkpoints; returns its contents."""
     content = load_checkpoint(path, "model_based/mopo", trainer.parts())
     trainer.total_it = content["total_it"]
     return content

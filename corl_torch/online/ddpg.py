@@ -40,7 +40,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -60,13 +60,13 @@ class Hyperparameters:
     n_quantiles: int = later(bounded(32, low=1))
     # With iqn: quantiles whose mean the policy learns to raise
     n_greedy_quantiles: int = later(bounded(32, low=1))
-    # With iqn: cosines of a fraction
+    # With iqn: cosines that encode a fraction
     embed_size: int = later(bounded(64, low=1))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DDPG-D4RL"
     name: str = "DDPG"
@@ -204,13 +204,13 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
 def huber(error: Tensor) -> Tensor:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
@@ -232,7 +232,7 @@ def quantile_huber(q: Tensor, fractions: Tensor, target: Tensor) -> Tensor:
     return loss.sum(axis=-1).mean(axis=-1)
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "actor_target": ("targ_policy",),
@@ -315,7 +315,7 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> DDPG:
-    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     actor, _ = (Actor(state_dim, action_dim, max_action, config.actor_hidden_dims) for _ in range(2))
     critic, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config) for _ in range(2))
     device = resolve_device(config.device)

@@ -44,17 +44,17 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate
     learning_rate: float = positive(6.25e-5)
-    # Added to the root in Adam's step
+    # Added to the root in Adam's step, its epsilon
     adam_eps: float = positive(1e-8)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Double DQN: the critics choose the next action, which the targets then value; else the targets do both
     double: bool = False
-    # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
+    # Updates between two copies of the critics into the targets; the first update makes the first copy
     target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
@@ -66,13 +66,13 @@ class Hyperparameters:
     n_quantiles: int = later(bounded(32, low=1))
     # With iqn: quantiles whose mean decides how to act
     n_greedy_quantiles: int = later(bounded(32, low=1))
-    # With iqn: cosines of a fraction
+    # With iqn: cosines that encode a fraction
     embed_size: int = later(bounded(64, low=1))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DQN"
     name: str = "DQN"
@@ -115,7 +115,7 @@ def mlp(state_dim: Shape, encoder: str, hidden_dims: Sequence[int]) -> nn.Sequen
 
 
 class Critics(nn.Module):
-    """N critics Z(s, .) of all actions at once, with weights of their own: means or quantiles of the return."""
+    """N critics Z(s, .) of all actions at once, with separate weights: the return's mean or quantiles."""
 
     def __init__(
         self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int], hp: Hyperparameters
@@ -133,9 +133,9 @@ class Critics(nn.Module):
         self.members = nn.ModuleList(member() for _ in range(hp.n_critics))
 
     def forward(self, observations: Tensor, fractions: Tensor | None = None) -> list[Tensor]:
-        """Each critic's quantiles (B, A, K) of all actions in observations (B, S); of a mean there is one.
+        """Each critic's quantiles (B, A, K) of all actions in observations (B, S); a mean counts as one.
 
-        Implicit ones stand at the fractions (N, B, K), or without them at even ones.
+        IQN's are at the fractions (N, B, K), or, without these, at evenly spaced ones.
         """
         if not self.implicit:
             return [member(observations).reshape(-1, self.action_dim, self.n_quantiles) for member in self.members]
@@ -150,7 +150,7 @@ def value(q: Sequence[Tensor], actions: Tensor) -> Tensor:
 
 
 def expected(q: Sequence[Tensor]) -> Tensor:
-    """The values (B, A) of all critics together, by their quantiles (B, A, K)."""
+    """The values (B, A) of all actions, averaged over all critics and their quantiles (B, A, K)."""
     return stack([quantiles.mean(axis=-1) for quantiles in q]).mean(axis=0)
 
 
@@ -161,7 +161,7 @@ def smallest(q: Tensor) -> Tensor:
 
 
 def greedy(q: Sequence[Tensor]) -> Tensor:
-    """The actions (B,) that all critics together value most, by their quantiles (B, A, K); of equal ones the first."""
+    """The actions (B,) with the highest value, by all critics' quantiles (B, A, K); the first of equal ones."""
     return argmax(expected(q), axis=-1)
 
 
@@ -226,12 +226,12 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def huber(error: Tensor) -> Tensor:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
 def fractions(hp: Hyperparameters, q: Tensor, drawn: Tensor | None) -> Tensor | None:
-    """The fractions of the quantiles q (N, B, K): with qr the middles of equal parts (K,), with iqn those drawn."""
+    """The fractions of the quantiles q (N, B, K): with qr the middles of equal parts (K,), with iqn the drawn ones."""
     if hp.critic != "qr":
         return drawn
     bounds = torch.arange(q.shape[-1] + 1, dtype=q.dtype, device=q.device) / q.shape[-1]
@@ -241,7 +241,7 @@ def fractions(hp: Hyperparameters, q: Tensor, drawn: Tensor | None) -> Tensor | 
 def quantile_huber(q: Tensor, fractions: Tensor | None, target: Tensor) -> Tensor:
     """Huber's loss (N, B) of quantiles (N, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
-    What lies below a quantile weighs one less its fraction, the rest its fraction. Means have no fractions.
+    Targets below a quantile have the weight 1 minus its fraction, and all others its fraction. Means have no fractions.
     """
     error = target[:, :, None] - q[:, :, None]
     loss = huber(error)
@@ -250,7 +250,7 @@ def quantile_huber(q: Tensor, fractions: Tensor | None, target: Tensor) -> Tenso
     return loss.sum(axis=-1).mean(axis=-1)
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {"critic": ("q_funcs",), "critic_target": ("targ_q_funcs",)}
 
 
@@ -287,7 +287,7 @@ class DQN:
         return quantile_huber(q, fractions(self.hp, q, noise.error), target).mean(axis=1).sum(), {}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step; then, in the first of every `target_update_period`, the targets become copies."""
+        """One gradient step; then, in the first of every `target_update_period` updates, the targets become copies."""
         hp = self.hp
         loss, _ = self.critic_loss(batch, noise)
         gradient_step(loss, self.critic_optimizer)
@@ -326,7 +326,7 @@ def updates_until(config: TrainConfig, step: int) -> int:
 
 
 def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> DQN:
-    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     critic, _ = (Critics(state_dim, action_dim, config.encoder, config.hidden_dims, config) for _ in range(2))
     return DQN(config, critic.to(resolve_device(config.device)))
 

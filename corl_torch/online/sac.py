@@ -39,7 +39,7 @@ from shared.runs.settings import ImagesConfig, RunConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy, of both critics and of the temperature
     learning_rate: float = positive(3e-4)
@@ -55,16 +55,16 @@ class Hyperparameters:
     n_quantiles: int = later(bounded(32, low=1))
     # With iqn: quantiles whose mean the policy learns to raise
     n_greedy_quantiles: int = later(bounded(32, low=1))
-    # With iqn: cosines of a fraction
+    # With iqn: cosines that encode a fraction
     embed_size: int = later(bounded(64, low=1))
-    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
-    # for images of 84 x 84
+    # Most pixels that an update shifts an image by, at random: the image is padded with its edges, then cropped. DrQ
+    # uses 4 for images of 84 x 84
     crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, RunConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "SAC-D4RL"
     name: str = "SAC"
@@ -180,7 +180,8 @@ class Noise(NamedTuple):
     target: Tensor
     # Standard normal, (B, A): the policy's actions in the current states
     actor: Tensor
-    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    # With crop_padding: the row and column at which each padded image is cropped, (2, B, 2); observations first, then
+    # next ones
     crops: Tensor | None = None
     # With iqn, fractions uniform in [0, 1), (2, B, K): for the value of the next action under the targets
     target_fractions: Tensor | None = None
@@ -230,13 +231,13 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
 def huber(error: Tensor) -> Tensor:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
@@ -308,7 +309,7 @@ class SAC:
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         log_temperature = self.log_temperature()
         return -(log_temperature * (log_prob - self.actor.action_dim)).mean(), {}
 
@@ -379,7 +380,7 @@ def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_a
 
 
 def save(trainer: SAC, path: Path, experience: Experience | None = None, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     if experience is not None:
         experience.save(path.parent)
     save_checkpoint(path, "sac", {**trainer.parts(), "total_it": trainer.total_it, **facts})

@@ -14,14 +14,14 @@ from flax import linen as nn
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution whose deviation is the same in every state."""
+    """The policy: a normal distribution whose standard deviation is the same in every state."""
 
     action_dim: Any
     hidden_dim: Any
 
     @nn.compact
     def __call__(self, observations):
-        """Mean (B, A), bounded by nothing, and standard deviation (B, A), for observations (B, S)."""
+        """Unbounded mean (B, A) and standard deviation (B, A) for observations (B, S)."""
         raise NotImplementedError
 
 

@@ -88,7 +88,7 @@ def gradient_step(state: "TD3_BC", part: str, gradient: Network) -> "TD3_BC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 

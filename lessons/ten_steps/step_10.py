@@ -91,7 +91,7 @@ def gradient_step(state: "TD3_BC", part: str, gradient: Network) -> "TD3_BC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -205,7 +205,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor = Network.create(Actor(action_dim, max_action), actor_key, observations)
     critic_1 = Network.create(Critic(), critic_1_key, observations, actions)
     critic_2 = Network.create(Critic(), critic_2_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     actor_target, critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (actor, critic_1, critic_2))
     return TD3_BC(
         actor=actor,
