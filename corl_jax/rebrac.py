@@ -1,4 +1,4 @@
-"""ReBRAC in JAX: TD3 that is held to the data's actions in both losses, with LayerNorm in the critics.
+"""ReBRAC in JAX: TD3 tied to the data's actions by both losses, with LayerNorm in the critics.
 
 Its twin is `corl_torch/rebrac.py`.
 

@@ -1,4 +1,4 @@
-"""SAC-N in JAX: a soft actor-critic that believes the least hopeful of many critics. Its twin: `corl_torch/sac_n.py`.
+"""SAC-N in JAX: a soft actor-critic that uses the smallest value of many critics. Its twin is `corl_torch/sac_n.py`.
 
 An et al., Uncertainty-Based Offline Reinforcement Learning with Diversified Q-Ensemble, 2021,
 https://arxiv.org/abs/2110.01548

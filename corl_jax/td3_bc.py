@@ -39,7 +39,7 @@ from shared.runs.task import Preparation, load_task
 class Hyperparameters:
     """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
-    # Weight of the Q term against behaviour cloning
+    # Weight of the Q term relative to behaviour cloning
     alpha: float = bounded(2.5, low=0)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -47,7 +47,7 @@ class Hyperparameters:
     tau: float = bounded(0.005, low=0, high=1)
     # Standard deviation of the noise on the target policy's action, in units of the largest action
     policy_noise: float = bounded(0.2, low=0)
-    # That noise is clipped to plus and minus this, in units of the largest action
+    # Bound to which that noise is clipped, in units of the largest action
     noise_clip: float = bounded(0.5, low=0)
     # Critic updates per update of the actor and of the targets
     policy_freq: int = bounded(2, low=1)
@@ -61,7 +61,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
     group: str = "TD3_BC-D4RL"
     name: str = "TD3_BC"
-    # Exploration noise; CORL declares it and never uses it, kept so that its files load
+    # Exploration noise; no effect, because CORL declares it but never uses it; kept so that CORL's files load
     expl_noise: float = bounded(0.1, low=0)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
@@ -196,7 +196,7 @@ class TD3_BC(struct.PyTreeNode):
         return -weight * q.mean() + square(actions - batch.actions).mean(), {}
 
     def update(self, batch: Batch, noise: Noise, delayed: bool) -> tuple["TD3_BC", dict[str, Array]]:
-        """One gradient step: the critics; where `delayed` also the actor, on the new critic, and the targets."""
+        """One gradient step: the critics; if `delayed`, also the actor, on the new critic, and the targets."""
         state, hp = self, self.hp
         critics = (state.critic_1, state.critic_2)
         (loss, _), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)

@@ -1,4 +1,4 @@
-"""XQL in JAX: values of the data's own actions only, learnt by Gumbel regression, and a policy that weighs them.
+"""XQL in JAX: values of the data's own actions only, by Gumbel regression, and a policy that imitates them.
 
 Its twin is `corl_torch/xql.py`.
 
@@ -47,13 +47,13 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Temperature of the Gumbel loss, the paper's beta: towards 0, V(s) nears the largest value of the data's actions
+    # Temperature of the Gumbel loss, the paper's beta: towards 0, V(s) approaches the data's best action's value
     loss_temp: float = positive(1.0)
     # Largest error that the Gumbel loss sees, in units of its temperature; null: no bound
     max_clip: float | None = unbounded(7.0)
     # Form of the Gumbel loss: divided by the largest exponential in the batch, or the logarithm of its mean
     gumbel_form: str = choice("rescaled", "log")
-    # Steps of V in an update, all on the same rows
+    # Gradient steps of V in an update, all on the same rows
     value_updates: int = bounded(1, low=1)
     # Uniform actions in each state that V learns from besides the data's
     random_actions: int = bounded(0, low=0)
@@ -89,7 +89,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     seed: int = bounded(0, low=0, high=2**32 - 1)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-    # Scale rewards so that returns of locomotion span 1000, and take 1 off AntMaze's
+    # Scale rewards so that returns of locomotion span 1000, and subtract 1 from AntMaze's
     normalize_reward: bool = True
 
 
@@ -102,12 +102,12 @@ def dropout(inputs: Array) -> Array:
 
 
 def linear(output_dim: int) -> Linear:
-    """A layer with an orthogonal weight of gain sqrt(2) and a bias of 0, the last ones too."""
+    """A layer with an orthogonal weight of gain sqrt(2) and a bias of 0, even if it is a last layer."""
     return Linear(output_dim, kernel_init=orthogonal(math.sqrt(2.0)), bias_init=zeros)
 
 
 class MLP(nn.Module):
-    """Two hidden layers of 256 with ReLU, LayerNorm before it if asked for: (B, I) to (B, O)."""
+    """Two hidden layers of 256 with ReLU, after LayerNorm if the settings say so: (B, I) to (B, O)."""
 
     output_dim: int
     layer_norm: bool = False
@@ -192,7 +192,7 @@ class Noise(NamedTuple):
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int) -> tuple[Array, Noise]:
     """An update's batch indices (B,) and its noise, which depend on the key and the update's number alone.
 
-    Masks of a whole interval would fill the memory, so an update draws its own from a key.
+    The masks of a whole interval would fill the memory, so each update draws its own from a key.
     """
     index_key, random_key, action_key, dropout_key = jax.random.split(jax.random.fold_in(key, step), 4)
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, dataset_size)
@@ -221,13 +221,13 @@ def dropout_masks(noise: Noise, hp: Hyperparameters) -> tuple[Array, ...] | None
 MAX_WEIGHT = 100.0
 # Noise on the data's actions is clipped to plus and minus this
 NOISE_CLIP = 0.5
-# Errors of a critic count by their square up to this size, and by their size beyond it
+# Errors of a critic count quadratically up to this size, and linearly beyond it
 HUBER_DELTA = 20.0
 LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 
 
 def huber(error: Array) -> Array:
-    """Half the square of small errors (B,), a line beyond `HUBER_DELTA`."""
+    """Half the square of small errors (B,), and a line beyond `HUBER_DELTA`."""
     size = abs(error)
     return where(size <= HUBER_DELTA, square(error) / 2.0, HUBER_DELTA * (size - HUBER_DELTA / 2.0))
 
@@ -296,7 +296,7 @@ class XQL(struct.PyTreeNode):
         growth, unit = exp(z - largest), exp(-largest)
         if hp.gumbel_form == "rescaled":
             return (growth - z * unit - unit).mean()
-        # The gradient of log(mean(e^z - z)), also where z is clipped
+        # The gradient of log(mean(e^z - z)), even if z is clipped
         slope = (growth - unit) / (growth - z * unit).mean()
         return (stop_gradient(slope) * error).mean()
 
@@ -336,7 +336,7 @@ class XQL(struct.PyTreeNode):
         return huber(q1 - target).mean() + huber(q2 - target).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["XQL", dict[str, Array]]:
-        """One gradient step: V; the policy, then the critics, on the new V; the target critics."""
+        """One gradient step: V; the policy and then the critics, with the new V; the target critics."""
         state, hp = self, self.hp
         for _ in range(hp.value_updates):
             (value_loss, _), gradient = value_and_grad(state.value_loss, has_aux=True)(state.value, batch, noise)

@@ -1,4 +1,4 @@
-"""PLAS in PyTorch: a policy in the code of a VAE, whose decoder makes the data's actions. Its twin: `corl_jax/plas.py`.
+"""PLAS in PyTorch: a policy in the latent space of a VAE of the data's actions. Its twin is `corl_jax/plas.py`.
 
 Zhou, Bajracharya & Held, PLAS: Latent Action Space for Offline Reinforcement Learning, 2020,
 https://arxiv.org/abs/2011.07213
@@ -61,7 +61,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
     group: str = "PLAS-D4RL"
     name: str = "PLAS"
-    # Updates in all, the VAE's counted too
+    # Updates in all, including the VAE's
     max_timesteps: int = bounded(1_000_000, low=1)
     # Critics
     n_critics: int = bounded(2, low=1)
@@ -71,7 +71,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     critic_hidden_dims: tuple[int, ...] = widths(400, 300)
     # Widths of the hidden layers of the VAE's encoder and decoder
     vae_hidden_dims: tuple[int, ...] = widths(750, 750)
-    # Let a further network change the decoded action a little: PLAS+P
+    # Let a further network change the decoded action a little, as in PLAS+P
     perturbation: bool = False
     # Largest change of an action by the perturbation, in units of the largest action
     action_flexibility: float = bounded(0.05, low=0)
@@ -169,7 +169,7 @@ class Critics(nn.Module):
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Standard normal, (B, Z): the VAE's codes; all other updates go without
+    # Standard normal, (B, Z): the VAE's codes; None in all other updates
     latent: Tensor | None
 
 

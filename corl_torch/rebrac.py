@@ -1,4 +1,4 @@
-"""ReBRAC in PyTorch: TD3 that is held to the data's actions in both losses, with LayerNorm in the critics.
+"""ReBRAC in PyTorch: TD3 tied to the data's actions by both losses, with LayerNorm in the critics.
 
 Its twin is `corl_jax/rebrac.py`.
 
@@ -147,7 +147,7 @@ class Noise(NamedTuple):
 def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,), from NumPy's global generator, and its noise, from torch's.
 
-    CORL's file is written in JAX, whose draws no generator of PyTorch's makes; their order here is its order.
+    CORL's file is written in JAX, and no generator of PyTorch makes the same draws; only the order is the same.
     """
     shape = (hp.batch_size, action_dim)
     indices = np.random.randint(0, dataset_size, size=hp.batch_size)

@@ -32,7 +32,7 @@ from shared.runs.task import Preparation, load_task
 class Hyperparameters:
     """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
-    # Weight of the Q term against behaviour cloning
+    # Weight of the Q term relative to behaviour cloning
     alpha: float = bounded(2.5, low=0)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -40,7 +40,7 @@ class Hyperparameters:
     tau: float = bounded(0.005, low=0, high=1)
     # Standard deviation of the noise on the target policy's action, in units of the largest action
     policy_noise: float = bounded(0.2, low=0)
-    # That noise is clipped to plus and minus this, in units of the largest action
+    # Bound to which that noise is clipped, in units of the largest action
     noise_clip: float = bounded(0.5, low=0)
     # Critic updates per update of the actor and of the targets
     policy_freq: int = bounded(2, low=1)
@@ -54,7 +54,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
     group: str = "TD3_BC-D4RL"
     name: str = "TD3_BC"
-    # Exploration noise; CORL declares it and never uses it, kept so that its files load
+    # Exploration noise; no effect, because CORL declares it but never uses it; kept so that CORL's files load
     expl_noise: float = bounded(0.1, low=0)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
@@ -260,7 +260,7 @@ def save(trainer: TD3_BC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: TD3_BC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, d3rlpy's, or CORL's, whose targets start as copies; returns what it holds."""
+    """Loads a checkpoint, ours, d3rlpy's, or CORL's, whose targets start as copies; returns its contents."""
     content = load_checkpoint(path, "td3_bc", trainer.parts(), optional=TARGETS, d3rlpy=D3RLPY_NAMES)
     for name in TARGETS:
         if name not in content:

@@ -1,4 +1,4 @@
-"""XQL in PyTorch: values of the data's own actions only, learnt by Gumbel regression, and a policy that weighs them.
+"""XQL in PyTorch: values of the data's own actions only, by Gumbel regression, and a policy that imitates them.
 
 Its twin is `corl_jax/xql.py`.
 
@@ -41,13 +41,13 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Temperature of the Gumbel loss, the paper's beta: towards 0, V(s) nears the largest value of the data's actions
+    # Temperature of the Gumbel loss, the paper's beta: towards 0, V(s) approaches the data's best action's value
     loss_temp: float = positive(1.0)
     # Largest error that the Gumbel loss sees, in units of its temperature; null: no bound
     max_clip: float | None = unbounded(7.0)
     # Form of the Gumbel loss: divided by the largest exponential in the batch, or the logarithm of its mean
     gumbel_form: str = choice("rescaled", "log")
-    # Steps of V in an update, all on the same rows
+    # Gradient steps of V in an update, all on the same rows
     value_updates: int = bounded(1, low=1)
     # Uniform actions in each state that V learns from besides the data's
     random_actions: int = bounded(0, low=0)
@@ -83,7 +83,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     seed: int = bounded(0, low=0, high=2**32 - 1)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-    # Scale rewards so that returns of locomotion span 1000, and take 1 off AntMaze's
+    # Scale rewards so that returns of locomotion span 1000, and subtract 1 from AntMaze's
     normalize_reward: bool = True
 
 
@@ -95,7 +95,7 @@ class Dropout(nn.Identity):
 
 
 def linear(input_dim: int, output_dim: int) -> nn.Linear:
-    """A layer with an orthogonal weight of gain sqrt(2) and a bias of 0, the last ones too."""
+    """A layer with an orthogonal weight of gain sqrt(2) and a bias of 0, even if it is a last layer."""
     layer = nn.Linear(input_dim, output_dim)
     nn.init.orthogonal_(layer.weight, gain=math.sqrt(2.0))
     nn.init.zeros_(layer.bias)
@@ -103,7 +103,7 @@ def linear(input_dim: int, output_dim: int) -> nn.Linear:
 
 
 class MLP(nn.Module):
-    """Two hidden layers of 256 with ReLU, LayerNorm before it if asked for: (B, I) to (B, O)."""
+    """Two hidden layers of 256 with ReLU, after LayerNorm if the settings say so: (B, I) to (B, O)."""
 
     def __init__(self, input_dim: int, output_dim: int, layer_norm: bool = False, has_dropout: bool = False) -> None:
         super().__init__()
@@ -201,13 +201,13 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
 MAX_WEIGHT = 100.0
 # Noise on the data's actions is clipped to plus and minus this
 NOISE_CLIP = 0.5
-# Errors of a critic count by their square up to this size, and by their size beyond it
+# Errors of a critic count quadratically up to this size, and linearly beyond it
 HUBER_DELTA = 20.0
 LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 
 
 def huber(error: Tensor) -> Tensor:
-    """Half the square of small errors (B,), a line beyond `HUBER_DELTA`."""
+    """Half the square of small errors (B,), and a line beyond `HUBER_DELTA`."""
     size = abs(error)
     return where(size <= HUBER_DELTA, square(error) / 2.0, HUBER_DELTA * (size - HUBER_DELTA / 2.0))
 
@@ -273,7 +273,7 @@ class XQL:
         growth, unit = exp(z - largest), exp(-largest)
         if hp.gumbel_form == "rescaled":
             return (growth - z * unit - unit).mean()
-        # The gradient of log(mean(e^z - z)), also where z is clipped
+        # The gradient of log(mean(e^z - z)), even if z is clipped
         slope = (growth - unit) / (growth - z * unit).mean()
         return (slope.detach() * error).mean()
 
@@ -318,7 +318,7 @@ class XQL:
         return huber(q1 - target).mean() + huber(q2 - target).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step: V; the policy, then the critics, on the new V; the target critics."""
+        """One gradient step: V; the policy and then the critics, with the new V; the target critics."""
         hp = self.hp
         for _ in range(hp.value_updates):
             value_loss, _ = self.value_loss(batch, noise)

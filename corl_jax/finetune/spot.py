@@ -412,8 +412,8 @@ def train_interval(
     """The updates `start + 1` to `start + num_updates`, their batches from the first `size` rows.
 
     The VAE's updates come first and are a separate scan. For any other update, its place in its block and `phase` tell
-    whether it is delayed. `phase` counts the earlier updates of that kind, modulo `policy_freq`. Both are known when
-    the program is compiled, so no branch is left in it.
+    whether it is delayed. `phase` counts the updates before these others, modulo `policy_freq`. Both are known when the
+    program is compiled, so no branch is left in it.
     """
     hp, action_dim = state.hp, state.actor.module.action_dim
 

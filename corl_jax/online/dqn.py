@@ -1,7 +1,7 @@
-"""DQN in JAX: a value for each of finitely many actions, learnt from replayed steps and a target that stands still.
+"""DQN in JAX: a value for each of finitely many actions, learnt from replayed steps with a frozen target network.
 
-Its twin is `corl_torch/online/dqn.py`. It learns from a dataset, or makes its own data: environment steps and updates
-then take turns. With `double` it is Double DQN.
+Its twin is `corl_torch/online/dqn.py`. It learns from a dataset, or collects its own data: environment steps and
+updates then alternate. With `double` it is Double DQN.
 
 Mnih et al., Human-level control through deep reinforcement learning, 2015, https://doi.org/10.1038/nature14236
 van Hasselt, Guez & Silver, Deep Reinforcement Learning with Double Q-learning, 2015, https://arxiv.org/abs/1509.06461
@@ -58,7 +58,7 @@ class Hyperparameters:
     adam_eps: float = positive(1e-8)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # Double DQN: the critics choose the next action, which the targets then value; else the targets do both
+    # Double DQN: the critics choose the next action and the targets give its value; false: the targets do both
     double: bool = False
     # Updates between two copies of the critics into the targets; the first update makes the first copy
     target_update_period: int = bounded(8000, low=1)
@@ -85,9 +85,9 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     # Environment to learn in: CartPole-v1, or any that is registered with Gymnasium and has finite actions. Or dataset
     # to learn from: mini/cartpole-replay, minari:NAME, or the path of an HDF5 file
     env: str = "CartPole-v1"
-    # Steps of the environment in all; updates on a dataset
+    # Environment steps in all, or updates on a dataset
     max_timesteps: int = bounded(1_000_000, low=1)
-    # Steps of the environment, or updates on a dataset, between two evaluations
+    # Environment steps, or updates on a dataset, between two evaluations
     eval_freq: int = bounded(10_000, low=1)
     # Share of random actions in an evaluation
     eval_epsilon: float = bounded(0.0, low=0, high=1)
@@ -99,13 +99,13 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     epsilon_start: float = bounded(1.0, low=0, high=1)
     # In an environment: share of random actions at the end
     epsilon_end: float = bounded(0.1, low=0, high=1)
-    # In an environment: steps in which that share goes from its start to its end
+    # In an environment: steps over which that share goes from its first to its last value
     epsilon_steps: int = bounded(1_000_000, low=1)
     # In an environment: steps before learning begins, or one batch's worth if that is more
     learning_starts: int = bounded(0, low=0)
-    # In an environment: steps from one learning to the next
+    # In an environment: steps between two rounds of updates
     update_interval: int = bounded(1, low=1)
-    # In an environment: updates at each of these steps
+    # In an environment: updates in each of these rounds
     n_updates: int = bounded(1, low=1)
 
 
@@ -186,7 +186,7 @@ class Noise(NamedTuple):
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array) -> tuple[Array, Noise]:
-    """An update's batch indices (B,) below `size` and its fractions; the key and the update's number decide them."""
+    """An update's batch indices (B,) below `size` and its fractions; the key and the update's number determine them."""
     key = jax.random.fold_in(key, step)
     if hp.critic != "iqn":
         return jax.random.randint(key, (hp.batch_size,), 0, size), Noise(*[None] * len(Noise._fields))
@@ -199,9 +199,9 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array) -> tup
 class Exploration(NamedTuple):
     """The random numbers that n environment steps draw, whether or not they need them."""
 
-    # Whole numbers below A, (n,): an action for each
+    # Integers below A, (n,): a random action for each step
     random: Array
-    # Uniform in [0, 1), (n,): where it is below epsilon, that action is taken
+    # Uniform in [0, 1), (n,): if it is below epsilon, the random action is taken
     uniform: Array
 
 
@@ -312,7 +312,7 @@ def explore(critic: Network, observations: Array, random: Array, uniform: Array,
 
 
 def updates_until(config: TrainConfig, step: int) -> int:
-    """The updates that have been made after so many environment steps."""
+    """The number of updates made after so many environment steps."""
     first = min(step, max(config.learning_starts, config.batch_size))
     return config.n_updates * (step // config.update_interval - first // config.update_interval)
 
@@ -323,8 +323,8 @@ def train_interval(
 ) -> tuple[DQN, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates` as one scan, on the first `size` rows of the dataset.
 
-    `phase` counts the updates since the last copy of the targets. Both numbers are traced: experience grows, copies
-    come and go, the program stays.
+    `phase` counts the updates since the last copy of the targets. Both numbers are traced, so that one program serves
+    any amount of experience and any phase.
     """
     hp = state.hp
 
@@ -356,7 +356,7 @@ def save(state: DQN, path: Path, total_it: int, experience: Experience, **facts:
 
 
 def load(state: DQN, path: str, experience: Experience) -> dict[str, Any]:
-    """Loads a checkpoint and its experience; returns what it holds."""
+    """Loads a checkpoint and its experience; returns its contents."""
     content = load_checkpoint(path, "online/dqn", state)
     experience.load(Path(path).parent, content.get("step", 0))
     return content
@@ -405,8 +405,8 @@ def train_on_dataset(config: TrainConfig) -> Run:
 def train_in_environment(config: TrainConfig) -> Run:
     """Trains in an environment and evaluates every `eval_freq` of its steps.
 
-    A run goes on from its train state, its experience and its number of steps alone. Each interval between evaluations
-    begins with a new episode. The start of that episode follows from the seed and the number of steps.
+    To resume, a run only needs its train state, its experience and its number of steps. Each interval between
+    evaluations begins with a new episode. The start of that episode depends on the seed and the number of steps.
     """
     task = load_online_task(config, finite=True)
     device = resolve_device(config.device)

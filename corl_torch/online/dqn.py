@@ -1,7 +1,7 @@
-"""DQN in PyTorch: a value for each of finitely many actions, learnt from replayed steps and a target that stands still.
+"""DQN in PyTorch: a value for each of finitely many actions, learnt from replayed steps with a frozen target network.
 
-Its twin is `corl_jax/online/dqn.py`. It learns from a dataset, or makes its own data: environment steps and updates
-then take turns. With `double` it is Double DQN.
+Its twin is `corl_jax/online/dqn.py`. It learns from a dataset, or collects its own data: environment steps and updates
+then alternate. With `double` it is Double DQN.
 
 Mnih et al., Human-level control through deep reinforcement learning, 2015, https://doi.org/10.1038/nature14236
 van Hasselt, Guez & Silver, Deep Reinforcement Learning with Double Q-learning, 2015, https://arxiv.org/abs/1509.06461
@@ -52,7 +52,7 @@ class Hyperparameters:
     adam_eps: float = positive(1e-8)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # Double DQN: the critics choose the next action, which the targets then value; else the targets do both
+    # Double DQN: the critics choose the next action and the targets give its value; false: the targets do both
     double: bool = False
     # Updates between two copies of the critics into the targets; the first update makes the first copy
     target_update_period: int = bounded(8000, low=1)
@@ -79,9 +79,9 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     # Environment to learn in: CartPole-v1, or any that is registered with Gymnasium and has finite actions. Or dataset
     # to learn from: mini/cartpole-replay, minari:NAME, or the path of an HDF5 file
     env: str = "CartPole-v1"
-    # Steps of the environment in all; updates on a dataset
+    # Environment steps in all, or updates on a dataset
     max_timesteps: int = bounded(1_000_000, low=1)
-    # Steps of the environment, or updates on a dataset, between two evaluations
+    # Environment steps, or updates on a dataset, between two evaluations
     eval_freq: int = bounded(10_000, low=1)
     # Share of random actions in an evaluation
     eval_epsilon: float = bounded(0.0, low=0, high=1)
@@ -93,13 +93,13 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     epsilon_start: float = bounded(1.0, low=0, high=1)
     # In an environment: share of random actions at the end
     epsilon_end: float = bounded(0.1, low=0, high=1)
-    # In an environment: steps in which that share goes from its start to its end
+    # In an environment: steps over which that share goes from its first to its last value
     epsilon_steps: int = bounded(1_000_000, low=1)
     # In an environment: steps before learning begins, or one batch's worth if that is more
     learning_starts: int = bounded(0, low=0)
-    # In an environment: steps from one learning to the next
+    # In an environment: steps between two rounds of updates
     update_interval: int = bounded(1, low=1)
-    # In an environment: updates at each of these steps
+    # In an environment: updates in each of these rounds
     n_updates: int = bounded(1, low=1)
 
 
@@ -192,9 +192,9 @@ def draw_noise(hp: Hyperparameters, size: int, device: torch.device) -> tuple[Te
 class Exploration(NamedTuple):
     """The random numbers that n environment steps draw, whether or not they need them."""
 
-    # Whole numbers below A, (n,): an action for each
+    # Integers below A, (n,): a random action for each step
     random: np.ndarray
-    # Uniform in [0, 1), (n,): where it is below epsilon, that action is taken
+    # Uniform in [0, 1), (n,): if it is below epsilon, the random action is taken
     uniform: np.ndarray
 
 
@@ -320,7 +320,7 @@ def policy(critic: Critics, observations: Tensor) -> Tensor:
 
 
 def updates_until(config: TrainConfig, step: int) -> int:
-    """The updates that have been made after so many environment steps."""
+    """The number of updates made after so many environment steps."""
     first = min(step, max(config.learning_starts, config.batch_size))
     return config.n_updates * (step // config.update_interval - first // config.update_interval)
 
@@ -332,16 +332,16 @@ def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_a
 
 
 def save(trainer: DQN, path: Path, experience: Experience | None = None, **facts: Any) -> None:
-    """Writes what is new of the experience, if there is any, then a checkpoint beside it."""
+    """Writes the new part of the experience, if there is any, then a checkpoint beside it."""
     if experience is not None:
         experience.save(path.parent)
     save_checkpoint(path, "online/dqn", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: DQN, path: str, experience: Experience | None = None) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds.
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents.
 
-    With it the experience, if there is any, and the generators as they stood.
+    Also restores the experience, if there is any, and the generators' states.
     """
     content = load_checkpoint(path, "online/dqn", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
@@ -390,8 +390,8 @@ def train_on_dataset(config: TrainConfig) -> Run:
 def train_in_environment(config: TrainConfig) -> Run:
     """Trains in an environment and evaluates every `eval_freq` of its steps.
 
-    A run goes on from its train state, its experience and its number of steps alone. Each interval between evaluations
-    begins with a new episode. The start of that episode follows from the seed and the number of steps.
+    To resume, a run only needs its train state, its experience and its number of steps. Each interval between
+    evaluations begins with a new episode. The start of that episode depends on the seed and the number of steps.
     """
     task = load_online_task(config, finite=True)
     device = resolve_device(config.device)
