@@ -91,7 +91,7 @@ class Hyperparameters:
     clip_top: float = bounded(1.0, low=0)
     # Weight the values in the policy's loss, too
     weigh_actor: bool = True
-    # Penalty on positive values, times the variance of their target
+    # Penalty on positive values, multiplied by the variance of their target
     q_penalty: float = bounded(0.0, low=0)
     # Let the penalty grow with the exponential of the variance
     exp_penalty: bool = False

@@ -244,7 +244,7 @@ class CQL:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return torch.tensor(self.hp.alpha_multiplier)
         return exp(self.log_temperature().detach()) * self.hp.alpha_multiplier
@@ -302,7 +302,7 @@ class CQL:
         }
 
     def penalty(self, gap: Tensor, alpha_prime: Tensor) -> Tensor:
-        """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
+        """The conservative term; as in CORL, cql_alpha also multiplies the Lagrange form."""
         hp = self.hp
         if hp.cql_lagrange:
             return alpha_prime * hp.cql_alpha * (gap - hp.cql_target_action_gap)

@@ -61,7 +61,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
     group: str = "PLAS-D4RL"
     name: str = "PLAS"
-    # Updates in all, including the VAE's
+    # Updates in all, including the VAE's own
     max_timesteps: int = bounded(1_000_000, low=1)
     # Critics
     n_critics: int = bounded(2, low=1)

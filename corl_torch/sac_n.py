@@ -215,7 +215,7 @@ class SAC_N:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature, (1,): a constant in every loss but its own."""
+        """The entropy temperature, (1,): a constant in every loss except its own."""
         return exp(self.log_temperature.detach())
 
     def alpha_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:

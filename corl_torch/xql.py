@@ -49,7 +49,7 @@ class Hyperparameters:
     gumbel_form: str = choice("rescaled", "log")
     # Gradient steps of V in an update, all on the same rows
     value_updates: int = bounded(1, low=1)
-    # Uniform actions in each state that V learns from besides the data's
+    # Uniform actions per state that V learns from, in addition to the data's
     random_actions: int = bounded(0, low=0)
     # Add noise to the data's actions that V learns from
     noise: bool = False
@@ -199,7 +199,7 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
 
 # The largest weight of an action in the policy's loss
 MAX_WEIGHT = 100.0
-# Noise on the data's actions is clipped to plus and minus this
+# Noise on the data's actions is clipped to plus or minus this
 NOISE_CLIP = 0.5
 # Errors of a critic count quadratically up to this size, and linearly beyond it
 HUBER_DELTA = 20.0

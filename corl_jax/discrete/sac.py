@@ -176,7 +176,7 @@ class SAC(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The temperature: a constant in every loss but its own."""
+        """The temperature: a constant in every loss except its own."""
         return exp(self.log_temperature)
 
     def td_target(self, batch: Batch) -> Array:
@@ -230,7 +230,7 @@ class SAC(struct.PyTreeNode):
 
 @jax.jit
 def act(actor: Network, observations: Array) -> Array:
-    """The likeliest actions (E,) for observations (E, S)."""
+    """The most likely actions (E,) for observations (E, S)."""
     return argmax(actor(observations), axis=-1)
 
 

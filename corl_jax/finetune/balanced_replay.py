@@ -73,7 +73,7 @@ class Hyperparameters:
     online_share: float = bounded(0.75, low=0.01, high=0.99)
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
-    # Number of first environment steps, which no update follows
+    # Number of first environment steps that are not followed by updates
     learning_starts: int = bounded(1_000, low=0)
 
 
@@ -362,7 +362,7 @@ class BalancedReplay(struct.PyTreeNode):
     # -- offline: each member by itself --
 
     def each_alpha_loss(self, log_temperature: Array, each_log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises each temperature while its member's entropy is below -A, one nat less for each dimension."""
+        """Raises each temperature while its member's entropy is below -A, minus one nat for each dimension."""
         log_temperature = log_temperature[:, None]
         return -(log_temperature * (each_log_prob - self.actor.module.action_dim)).mean(axis=1).sum(), {}
 
@@ -420,7 +420,7 @@ class BalancedReplay(struct.PyTreeNode):
     # -- online: the ensemble as one agent --
 
     def temperature(self) -> Array:
-        """The ensemble's temperature, the geometric mean of its members': a constant in every loss but its own."""
+        """The ensemble's temperature, the geometric mean of its members': a constant in every loss except its own."""
         return exp(self.log_temperature.mean())
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
@@ -577,7 +577,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: BalancedReplay, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in a normalised observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in a normalised observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 

@@ -119,7 +119,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     reward_scale: float = 1.0
     # Added to rewards after that, if normalize_reward
     reward_bias: float = 0.0
-    # Treat a trajectory that ends with the smallest possible reward as failed: its returns assume that reward forever
+    # Treat trajectories that end with the smallest possible reward as failed: in their returns, it continues forever
     is_sparse_reward: bool = False
 
 
@@ -288,7 +288,7 @@ class CalQL(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return jnp.asarray(self.hp.alpha_multiplier)
         return exp(self.log_temperature) * self.hp.alpha_multiplier
@@ -361,7 +361,7 @@ class CalQL(struct.PyTreeNode):
         }
 
     def penalty(self, gap: Array, alpha_prime: Array, cql_alpha: float) -> Array:
-        """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
+        """The conservative term; as in CORL, cql_alpha also multiplies the Lagrange form."""
         hp = self.hp
         if hp.cql_lagrange:
             return alpha_prime * cql_alpha * (gap - hp.cql_target_action_gap)
@@ -485,7 +485,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: CalQL, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in a normalised observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in a normalised observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 

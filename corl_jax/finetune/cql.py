@@ -259,7 +259,7 @@ class CQL(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return jnp.asarray(self.hp.alpha_multiplier)
         return exp(self.log_temperature) * self.hp.alpha_multiplier
@@ -318,7 +318,7 @@ class CQL(struct.PyTreeNode):
         }
 
     def penalty(self, gap: Array, alpha_prime: Array, cql_alpha: float) -> Array:
-        """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
+        """The conservative term; as in CORL, cql_alpha also multiplies the Lagrange form."""
         hp = self.hp
         if hp.cql_lagrange:
             return alpha_prime * cql_alpha * (gap - hp.cql_target_action_gap)
@@ -437,7 +437,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: CQL, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in a normalised observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in a normalised observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 

@@ -243,7 +243,7 @@ class FQL(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
-        """The regression target of both critics, (B,): their values of the policy's next action, combined."""
+        """The regression target of both critics, (B,), from their target values of the policy's next action."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         next_actions = cut(actor, actor(batch.next_observations, noise.target))
         values = critic(batch.next_observations, next_actions)
@@ -337,7 +337,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: FQL, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in an observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in an observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 

@@ -72,7 +72,7 @@ class Hyperparameters:
     critic_ln: bool = True
     # Standard deviation of the noise on the target policy's action
     policy_noise: float = bounded(0.2, low=0)
-    # Bound to which that noise is clipped, on both sides
+    # That noise is clipped to plus or minus this
     noise_clip: float = bounded(0.5, low=0)
     # Critic updates per update of the actor and of the targets
     policy_freq: int = bounded(2, low=1)
@@ -86,7 +86,7 @@ class Hyperparameters:
     offline_iterations: int = bounded(1_000_000, low=0)
     # Environment steps after those, over which `actor_bc_coef` falls
     online_iterations: int = bounded(1_000_000, low=0)
-    # Number of first environment steps, which no update follows
+    # Number of first environment steps that are not followed by updates
     learning_starts: int = bounded(0, low=0)
     # Smallest share of `actor_bc_coef` that remains online
     min_decay_coef: float = bounded(0.5, low=0, high=1)
@@ -364,7 +364,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: ReBRAC, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in a normalised observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in a normalised observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 

@@ -74,7 +74,7 @@ class Hyperparameters:
     critic_updates: int = bounded(20, low=1)
     # Updates on the dataset alone
     offline_iterations: int = bounded(0, low=0)
-    # Number of first environment steps, whose actions are uniform and which no update follows
+    # Number of first environment steps, which have uniform actions and are not followed by updates
     learning_starts: int = bounded(5_000, low=0)
 
 
@@ -286,7 +286,7 @@ class RLPD(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         return exp(self.log_temperature)
 
     def td_target(self, batch: Batch, noise: Array, subset: Array) -> Array:
@@ -391,7 +391,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: RLPD, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in an observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in an observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 

@@ -280,7 +280,7 @@ class MOPO(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature, 1 at most: a constant in every loss but its own."""
+        """The entropy temperature, 1 at most: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return jnp.asarray(self.hp.fixed_temperature)
         return clamp(exp(self.log_temperature), 0.0, 1.0)

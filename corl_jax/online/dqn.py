@@ -304,7 +304,7 @@ def act(critic: Network, observations: Array) -> Array:
 
 @jax.jit
 def explore(critic: Network, observations: Array, random: Array, uniform: Array, epsilon: Array) -> Array:
-    """The best actions (E,) for observations (E, S), or random ones where a uniform number is below epsilon."""
+    """The best actions (E,) for observations (E, S), or random ones if a uniform number is below epsilon."""
     return where(uniform < epsilon, random, greedy(critic(observations)))
 
 

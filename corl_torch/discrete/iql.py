@@ -264,7 +264,7 @@ class IQL:
 
 
 def policy(actor: Actor, observations: Tensor) -> Tensor:
-    """The likeliest actions (E,) for observations (E, S)."""
+    """The most likely actions (E,) for observations (E, S)."""
     return argmax(actor(observations), axis=-1)
 
 

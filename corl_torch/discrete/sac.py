@@ -180,7 +180,7 @@ class SAC:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The temperature: a constant in every loss but its own."""
+        """The temperature: a constant in every loss except its own."""
         return exp(self.log_temperature().detach())
 
     @torch.no_grad()
@@ -250,7 +250,7 @@ class SAC:
 
 
 def policy(actor: Actor, observations: Tensor) -> Tensor:
-    """The likeliest actions (E,) for observations (E, S)."""
+    """The most likely actions (E,) for observations (E, S)."""
     return argmax(actor(observations), axis=-1)
 
 

@@ -40,7 +40,8 @@ class Hyperparameters:
     learning_rate: float = positive(1e-4)
     # Discount factor of the return that is estimated, whatever the policy was trained with
     discount: float = bounded(0.99, low=0, high=1)
-    # Updates in a regression: the targets are copied after the first update, and again after every so many more
+    # Updates in a regression: the targets are copied after the first update, and then each time this many have been
+    # made
     target_update_period: int = bounded(100, low=1)
     # Transitions in a batch
     batch_size: int = bounded(100, low=1)

@@ -64,7 +64,7 @@ class Hyperparameters:
     online_share: float = bounded(0.75, low=0.01, high=0.99)
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
-    # Number of first environment steps, which no update follows
+    # Number of first environment steps that are not followed by updates
     learning_starts: int = bounded(1_000, low=0)
 
 
@@ -364,7 +364,7 @@ class BalancedReplay:
     # -- offline: each member by itself --
 
     def each_alpha_loss(self, each_log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises each temperature while its member's entropy is below -A, one nat less for each dimension."""
+        """Raises each temperature while its member's entropy is below -A, minus one nat for each dimension."""
         log_temperature = self.log_temperature()[:, None]
         return -(log_temperature * (each_log_prob - self.action_dim)).mean(axis=1).sum(), {}
 
@@ -422,7 +422,7 @@ class BalancedReplay:
     # -- online: the ensemble as one agent --
 
     def temperature(self) -> Tensor:
-        """The ensemble's temperature, the geometric mean of its members': a constant in every loss but its own."""
+        """The ensemble's temperature, the geometric mean of its members': a constant in every loss except its own."""
         return exp(self.log_temperature().detach().mean())
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -126,7 +126,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     reward_scale: float = 1.0
     # Added to rewards after that, if normalize_reward
     reward_bias: float = 0.0
-    # Treat a trajectory that ends with the smallest possible reward as failed: its returns assume that reward forever
+    # Treat trajectories that end with the smallest possible reward as failed: in their returns, it continues forever
     is_sparse_reward: bool = False
 
 
@@ -301,7 +301,7 @@ class CalQL:
         self.earlier = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return torch.tensor(self.hp.alpha_multiplier)
         return exp(self.log_temperature().detach()) * self.hp.alpha_multiplier
@@ -376,7 +376,7 @@ class CalQL:
         }
 
     def penalty(self, gap: Tensor, alpha_prime: Tensor, cql_alpha: float) -> Tensor:
-        """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
+        """The conservative term; as in CORL, cql_alpha also multiplies the Lagrange form."""
         hp = self.hp
         if hp.cql_lagrange:
             return alpha_prime * cql_alpha * (gap - hp.cql_target_action_gap)

@@ -228,7 +228,7 @@ class FQL:
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
-        """The regression target of both critics, (B,): their values of the policy's next action, combined."""
+        """The regression target of both critics, (B,), from their target values of the policy's next action."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         next_actions = cut(actor, actor(batch.next_observations, noise.target))
         values = critic(batch.next_observations, next_actions)
@@ -333,7 +333,7 @@ def save(trainer: FQL, path: Path, experience: OnlineExperience | None = None, *
 
 
 def load(trainer: FQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, of an offline run too; returns what it holds."""
+    """Loads one of our checkpoints, also of an offline run; returns its contents."""
     content = load_checkpoint(path, ["finetune/fql", "fql"], trainer.parts())
     trainer.total_it = content["total_it"]
     return content

@@ -61,7 +61,7 @@ class Hyperparameters:
     critic_ln: bool = True
     # Standard deviation of the noise on the target policy's action
     policy_noise: float = bounded(0.2, low=0)
-    # Bound to which that noise is clipped, on both sides
+    # That noise is clipped to plus or minus this
     noise_clip: float = bounded(0.5, low=0)
     # Critic updates per update of the actor and of the targets
     policy_freq: int = bounded(2, low=1)
@@ -75,7 +75,7 @@ class Hyperparameters:
     offline_iterations: int = bounded(1_000_000, low=0)
     # Environment steps after those, over which `actor_bc_coef` falls
     online_iterations: int = bounded(1_000_000, low=0)
-    # Number of first environment steps, which no update follows
+    # Number of first environment steps that are not followed by updates
     learning_starts: int = bounded(0, low=0)
     # Smallest share of `actor_bc_coef` that remains online
     min_decay_coef: float = bounded(0.5, low=0, high=1)
@@ -349,7 +349,7 @@ def save(trainer: ReBRAC, path: Path, experience: OnlineExperience | None = None
 
 
 def load(trainer: ReBRAC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, of an offline run too; returns what it holds."""
+    """Loads one of our checkpoints, also of an offline run; returns its contents."""
     content = load_checkpoint(path, ["finetune/rebrac", "rebrac"], trainer.parts())
     trainer.total_it = content["total_it"]
     return content

@@ -67,7 +67,7 @@ class Hyperparameters:
     critic_updates: int = bounded(20, low=1)
     # Updates on the dataset alone
     offline_iterations: int = bounded(0, low=0)
-    # Number of first environment steps, whose actions are uniform and which no update follows
+    # Number of first environment steps, which have uniform actions and are not followed by updates
     learning_starts: int = bounded(5_000, low=0)
 
 
@@ -278,7 +278,7 @@ class RLPD:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         return exp(self.log_temperature().detach())
 
     @torch.no_grad()

@@ -308,7 +308,7 @@ class COMBO:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return torch.tensor(self.hp.fixed_temperature)
         return exp(self.log_temperature().detach())

@@ -267,7 +267,7 @@ class MOPO:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature, 1 at most: a constant in every loss but its own."""
+        """The entropy temperature, 1 at most: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return torch.tensor(self.hp.fixed_temperature)
         return clamp(exp(self.log_temperature().detach()), 0.0, 1.0)

@@ -303,7 +303,7 @@ class DQN:
     def explore(
         self, observations: np.ndarray, random: np.ndarray, uniform: np.ndarray, epsilon: np.ndarray
     ) -> np.ndarray:
-        """The best actions (E,) for observations (E, S), or random ones where a uniform number is below epsilon."""
+        """The best actions (E,) for observations (E, S), or random ones if a uniform number is below epsilon."""
         return np.where(uniform < epsilon, random, self.act(observations))
 
     def parts(self) -> dict[str, Any]:

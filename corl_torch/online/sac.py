@@ -76,7 +76,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, RunConfig):
     eval_freq: int = bounded(5000, low=1)
     # Folder for a checkpoint and the experience at each evaluation; null: only the last, in the run's folder
     checkpoints_path: str | None = None
-    # Checkpoint to continue from, with its experience beside it
+    # Checkpoint to start from, with its experience beside it
     load_model: str = ""
     # Seed of the weights, the batches, the noise and the start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
@@ -275,7 +275,7 @@ class SAC:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         return exp(self.log_temperature().detach())
 
     @torch.no_grad()
