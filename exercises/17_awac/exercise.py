@@ -79,7 +79,7 @@ def outputs(state, batch):
 
 
 # - noise.target: Standard normal, (B, A): the policy's next actions in the target
-# - noise.actor: Standard normal, (B, A): the policy's actions with which the data's are compared
+# - noise.actor: Standard normal, (B, A): the policy's actions that the data's are compared with
 
 
 def draw_noise(key, step, config, dataset_size, action_dim):
