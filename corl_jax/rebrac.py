@@ -245,8 +245,7 @@ class ReBRAC(struct.PyTreeNode):
         metrics = {"critic_loss": loss} | aux
         if delayed:
             (loss, aux), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
-            # As in CORL, the actor's target follows the actor before this step, and the critics' targets the new
-            # critics.
+            # As in CORL, the actor's target follows the actor before this step, and the critics' the new critics.
             state = state.replace(actor_target=soft_update(state.actor_target, state.actor, hp.tau))
             state = gradient_step(state, "actor", gradient)
             state = state.replace(critic_target=soft_update(state.critic_target, state.critic, hp.tau))

@@ -68,7 +68,7 @@ class Hyperparameters:
     n_target_samples: int = bounded(10, low=1)
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
-    # First updates, in which the policy only learns to imitate the data, by the MMD
+    # Number of first updates, in which the policy only learns to imitate the data through the MMD
     imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -254,7 +254,7 @@ def draw_noise(
     indices, code_dim = np.random.randint(0, dataset_size, size=hp.batch_size), 2 * action_dim
 
     def normal(n: int, size: int) -> Tensor:
-        # d3rlpy draws one sample of all states after the other.
+        # d3rlpy draws one sample for all states, then the next.
         return torch.randn(n, hp.batch_size, size, device=device).swapaxes(0, 1)
 
     def compared() -> Compared:

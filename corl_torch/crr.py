@@ -167,7 +167,7 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
     """An update's batch indices (B,), from NumPy's global generator as in d3rlpy, and its noise, from torch's."""
     indices = np.random.randint(0, dataset_size, size=hp.batch_size)
     target = torch.randn(1, hp.batch_size, action_dim, device=device)
-    # d3rlpy draws one sample of all states after the other.
+    # d3rlpy draws one sample for all states, then the next.
     actor = torch.randn(hp.n_action_samples, hp.batch_size, action_dim, device=device)
     return index_tensor(indices, device), Noise(target.swapaxes(0, 1), actor.swapaxes(0, 1))
 

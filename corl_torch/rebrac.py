@@ -231,8 +231,7 @@ class ReBRAC:
         metrics = {"critic_loss": loss} | aux
         if self.total_it % hp.policy_freq == 0:
             loss, aux = self.actor_loss(batch, noise)
-            # As in CORL, the actor's target follows the actor before this step, and the critics' targets the new
-            # critics.
+            # As in CORL, the actor's target follows the actor before this step, and the critics' the new critics.
             soft_update(self.actor_target, self.actor, hp.tau)
             gradient_step(loss, self.actor_optimizer)
             soft_update(self.critic_target, self.critic, hp.tau)

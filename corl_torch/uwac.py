@@ -86,7 +86,7 @@ class Hyperparameters:
     q_penalty: float = bounded(0.0, low=0)
     # Let the penalty grow with the exponential of the variance
     exp_penalty: bool = False
-    # First updates, in which the policy only learns to imitate the data, by the MMD
+    # Number of first updates, in which the policy only learns to imitate the data through the MMD
     imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)

@@ -46,7 +46,7 @@ class Hyperparameters:
 
     # Learning rate
     learning_rate: float = positive(1e-3)
-    # Added to the root in Adam's step, its epsilon
+    # Adam's epsilon, which is added to the root in its step
     adam_eps: float = positive(1e-8)
     # Weight of the penalty on the policy's outputs
     logit_penalty: float = bounded(0.5, low=0)
