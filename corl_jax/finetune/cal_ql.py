@@ -527,8 +527,8 @@ class CalibratedRewards(Rewards):
         """The transitions with changed rewards, and with their returns.
 
         Raises:
-            InputError: The returns have no range, or the environment's smallest reward is unknown. Or the task is sparse
-                and its rewards have a scaler.
+            InputError: The returns have no range, or the environment's smallest reward is unknown. Or the task is
+                sparse and its rewards have a scaler.
         """
         config = self.config
         if config.is_sparse_reward and config.reward_scaler != "none":
