@@ -38,26 +38,27 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
-    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
-    # for images of 84 x 84
+    # Most pixels that an update shifts an image by, at random: the image is padded with its edges, then cropped. DrQ
+    # uses 4 for images of 84 x 84
     crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, ImitationConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "BC-D4RL"
     name: str = "BC"
     # Seed of the weights, the batches and the evaluation's start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
-    # Share of the trajectories to learn from, by the highest returns; 1 is plain behaviour cloning
+    # Share of the trajectories to learn from, those with the highest returns; 1 is plain behaviour cloning
     frac: float = bounded(0.1, low=0, high=1)
-    # CORL declares it and never uses it, kept so that its files load; trajectories are cut after 1000 transitions
+    # No effect, because CORL declares it but never uses it; kept so that CORL's files load. Trajectories are cut after
+    # 1000 transitions
     max_traj_len: int = bounded(1000, low=1)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
@@ -97,7 +98,7 @@ class Actor(nn.Module):
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # With crop_padding: row and column where padded images are cropped, (B, 2)
+    # With crop_padding: the row and column at which each padded image is cropped, (B, 2)
     crops: Array | None = None
 
 
@@ -136,7 +137,7 @@ class BC(struct.PyTreeNode):
         return square(actions - batch.actions).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["BC", dict[str, Array]]:
-        """One gradient step, perhaps on cropped images."""
+        """One gradient step; with `crop_padding`, on cropped images."""
         if noise.crops is not None:
             batch = batch._replace(observations=crop(batch.observations, noise.crops, self.hp.crop_padding))
         (loss, _), gradient = value_and_grad(self.actor_loss, has_aux=True)(self.actor, batch)
@@ -156,7 +157,7 @@ def act(actor: Network, observations: Array) -> Array:
 def train_interval(
     state: BC, key: Array, dataset: PackedDataset, start: Array, num_updates: int
 ) -> tuple[BC, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates` as one scan, their batches drawn before it."""
+    """The updates `start + 1` to `start + num_updates` as one scan, with batches drawn beforehand."""
     steps = start + jnp.arange(num_updates)
     draws = jax.vmap(lambda step: draw_noise(key, step, state.hp, len(dataset)))(steps)
 

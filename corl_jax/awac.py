@@ -1,4 +1,4 @@
-"""AWAC in JAX: a policy that imitates the data's actions, the better ones more. Its twin is `corl_torch/awac.py`.
+"""AWAC in JAX: imitation of the data's actions, weighted by their advantage. Its twin is `corl_torch/awac.py`.
 
 Nair et al., AWAC: Accelerating Online Reinforcement Learning with Offline Datasets, 2020,
 https://arxiv.org/abs/2006.09359
@@ -38,7 +38,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy and of both critics
     learning_rate: float = positive(3e-4)
@@ -46,7 +46,7 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the targets follow their networks
     tau: float = bounded(0.005, low=0, high=1)
-    # Temperature: an action with advantage A weighs exp(A / advantage_temperature), at most 100
+    # Temperature: an action with advantage A has the weight exp(A / advantage_temperature), at most 100
     advantage_temperature: float = positive(1.0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -54,7 +54,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, DeterministicConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "AWAC-D4RL"
     name: str = "AWAC"
@@ -65,7 +65,7 @@ class TrainConfig(Hyperparameters, DeterministicConfig, TransitionsConfig):
     eval_seed: int = bounded(69, low=0)
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = False
 
 
@@ -73,7 +73,7 @@ class TrainConfig(Hyperparameters, DeterministicConfig, TransitionsConfig):
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution whose deviation is the same in every state."""
+    """The policy: a normal distribution whose standard deviation is the same in every state."""
 
     action_dim: int
     hidden_dim: int
@@ -91,19 +91,19 @@ class Actor(nn.Module):
         self._log_std = self.param("_log_std", zeros, (self.action_dim,), float)
 
     def __call__(self, observations: Array) -> tuple[Array, Array]:
-        """Mean (B, A), bounded by nothing, and standard deviation (B, A), for observations (B, S)."""
+        """Unbounded mean (B, A) and standard deviation (B, A) for observations (B, S)."""
         mean = self._mlp(observations)
         return mean, broadcast_to(exp(clamp(self._log_std, -20.0, 2.0)), mean.shape)
 
 
 def sample(actor: Network, observations: Array, noise: Array) -> Array:
-    """Actions (B, A) for noise (B, A), cut to [-1, 1]."""
+    """Actions (B, A) for noise (B, A), clipped to [-1, 1]."""
     mean, std = actor(observations)
     return clamp(mean + noise * std, -1.0, 1.0)
 
 
 def log_prob(actor: Network, observations: Array, actions: Array) -> Array:
-    """The log-density (B,) of actions (B, A); that samples are cut does not enter it."""
+    """The log-density (B,) of actions (B, A), which ignores that samples are clipped."""
     mean, std = actor(observations)
     log_density = -square(actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
     return log_density.sum(axis=-1)
@@ -141,7 +141,7 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, A): the policy's next actions in the target
     target: Array
-    # Standard normal, (B, A): the policy's actions with which the data's are compared
+    # Standard normal, (B, A): the policy's actions that the data's are compared with
     actor: Array
 
 
@@ -170,7 +170,7 @@ def gradient_step(state: "AWAC", part: str, gradient: Network) -> "AWAC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -209,7 +209,7 @@ class AWAC(struct.PyTreeNode):
         return square(q1 - target).mean() + square(q2 - target).mean(), {}
 
     def weights(self, batch: Batch, noise: Noise) -> Array:
-        """How much each of the data's actions counts, (B,): by its advantage over a sampled action."""
+        """The weight of each of the data's actions, (B,), from its advantage over a sampled action."""
         actor, critic_1, critic_2 = self.actor, self.critic_1, self.critic_2
         actions = sample(actor, batch.observations, noise.actor)
         value = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
@@ -219,7 +219,7 @@ class AWAC(struct.PyTreeNode):
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Imitation of the data's actions, each with its weight."""
-        # The weights are of the state's own actor, which is not what is differentiated here.
+        # The weights come from the state's own actor, which is not differentiated here.
         weights = self.weights(batch, noise)
         log_probs = log_prob(actor, batch.observations, batch.actions)
         assert log_probs.shape == weights.shape
@@ -243,7 +243,7 @@ class AWAC(struct.PyTreeNode):
 
 @jax.jit
 def act(actor: Network, observations: Array) -> Array:
-    """The policy's most likely actions (E, A), bounded by nothing, for normalised observations (E, S)."""
+    """The policy's most likely actions (E, A), unbounded, for normalised observations (E, S)."""
     mean, _ = actor(observations)
     return mean
 
@@ -255,7 +255,7 @@ def act(actor: Network, observations: Array) -> Array:
 def train_interval(
     state: AWAC, key: Array, dataset: PackedDataset, start: Array, num_updates: int
 ) -> tuple[AWAC, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates` as one scan, their batches and noise drawn before it."""
+    """The updates `start + 1` to `start + num_updates` as one scan, with batches and noise drawn beforehand."""
     steps, action_dim = start + jnp.arange(num_updates), state.actor.module.action_dim
     draws = jax.vmap(lambda step: draw_noise(key, step, state.hp, len(dataset), action_dim))(steps)
 
@@ -274,7 +274,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor = Network.create(Actor(action_dim, config.hidden_dim), actor_key, observations)
     critic_1 = Network.create(Critic(config.hidden_dim), critic_1_key, observations, actions)
     critic_2 = Network.create(Critic(config.hidden_dim), critic_2_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (critic_1, critic_2))
     adam = optax.adam(config.learning_rate)
     return AWAC(

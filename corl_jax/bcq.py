@@ -1,4 +1,4 @@
-"""BCQ in JAX: the best of sampled actions, which a VAE makes like the data's. Its twin is `corl_torch/bcq.py`.
+"""BCQ in JAX: the best of several actions that a VAE makes like the data's. Its twin is `corl_torch/bcq.py`.
 
 Fujimoto, Meger & Precup, Off-Policy Deep Reinforcement Learning without Exploration, 2018,
 https://arxiv.org/abs/1812.02900
@@ -40,7 +40,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the perturbation
     actor_lr: float = positive(1e-3)
@@ -52,28 +52,28 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the targets follow their networks
     tau: float = bounded(0.005, low=0, high=1)
-    # Weight of the smallest target value against the largest one
+    # Weight of the smallest target value relative to the largest one
     lam: float = bounded(0.75, low=0, high=1)
-    # Weight of the VAE's divergence from its prior against its reconstruction
+    # Weight of the VAE's divergence from its prior relative to its reconstruction
     kl_weight: float = bounded(0.5, low=0)
-    # Updates of the VAE alone, before all others, in which it continues to learn
+    # Updates of the VAE alone, before all others; the VAE continues to learn in those
     vae_iterations: int = bounded(0, low=0)
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
-    # Actions sampled in each next state of the target; null: as many as the policy samples
+    # Actions sampled in each next state for the critics' target; null: the same number as the policy samples
     n_target_samples: int | None = bounded(None, low=1)
     # Transitions in a batch
     batch_size: int = bounded(100, low=1)
 
     @property
     def target_samples(self) -> int:
-        """Actions sampled in each next state of the target."""
+        """The number of actions sampled in each next state for the critics' target."""
         return self.n_target_samples or self.n_action_samples
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "BCQ-D4RL"
     name: str = "BCQ"
@@ -93,7 +93,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     action_flexibility: float = bounded(0.05, low=0)
     # Squash the decoded action by tanh, as in the authors' code; d3rlpy from 2.1.0 to 2.8.1 does not
     vae_tanh: bool = True
-    # Start the target perturbation as a copy; d3rlpy from 2.1.0 to 2.8.1 starts it with weights of its own
+    # Start the target perturbation as a copy; d3rlpy from 2.1.0 to 2.8.1 initialises it separately
     copy_target_policy: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
@@ -108,12 +108,12 @@ def hidden(hidden_dims: Sequence[int]) -> list[Any]:
 
 
 def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
+    """Hidden layers with ReLU, then a linear layer."""
     return nn.Sequential([*hidden(hidden_dims), Linear(output_dim)])
 
 
 class Encoder(nn.Module):
-    """The VAE's encoder: which codes an action may stand for, a normal distribution."""
+    """The VAE's encoder: from an action to a normal distribution of codes."""
 
     action_dim: int
     hidden_dims: Sequence[int]
@@ -130,7 +130,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The VAE's decoder: a code's action, within [-max_action, max_action] where it is squashed."""
+    """The VAE's decoder: from a code to an action, within [-max_action, max_action] if it is squashed."""
 
     action_dim: int
     max_action: float
@@ -158,14 +158,14 @@ class Actor(nn.Module):
         self.net = mlp(self.hidden_dims, self.action_dim)
 
     def __call__(self, observations: Array, actions: Array) -> Array:
-        """The changed actions, (..., A) like the actions given, in observations (..., S); within their bounds."""
+        """The given actions (..., A), changed within their bounds, in observations (..., S)."""
         change = tanh(self.net(concatenate([observations, actions], axis=-1)))
         scale = self.action_flexibility * self.max_action
         return clamp(actions + scale * change, -self.max_action, self.max_action)
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     hidden_dims: Sequence[int]
     n_critics: int
@@ -180,12 +180,12 @@ class Critics(nn.Module):
 
 
 def sample(actor: Network, decoder: Network, observations: Array, noise: Array) -> Array:
-    """Actions (..., A) like the data's in observations (..., S): codes from the prior's middle, decoded and changed."""
+    """Actions (..., A) like the data's in observations (..., S): codes near the prior's mean, decoded and changed."""
     return actor(observations, decoder(observations, clamp(noise, -0.5, 0.5)))
 
 
 def repeat(observations: Array, n: int) -> Array:
-    """Each of the observations (B, S) n times, (B, n, S)."""
+    """The observations (B, S), each repeated n times: (B, n, S)."""
     return tile(observations[:, None], (1, n, 1))
 
 
@@ -197,9 +197,9 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, Z): the VAE's codes
     latent: Array
-    # Standard normal, (B, n, Z): the codes of the target's actions; updates of the VAE alone go without
+    # Standard normal, (B, n, Z): the codes of the target's actions; None in updates of the VAE alone
     target: Array | None
-    # Standard normal, (B, Z): the code of the action that the perturbation learns to change; likewise
+    # Standard normal, (B, Z): the code of the action that the perturbation learns to change; None in the same updates
     actor: Array | None
 
 
@@ -238,12 +238,12 @@ def gradient_step(state: "BCQ", part: str, gradient: Network) -> "BCQ":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
 def divergence(mean: Array, std: Array) -> Array:
-    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    """The KL divergence (B, Z) of normal codes from the prior, for each component of the codes."""
     variance = square(std)
     return 0.5 * (variance + square(mean) - 1.0 - log(variance))
 
@@ -289,7 +289,7 @@ class BCQ(struct.PyTreeNode):
         return square(q - target).mean(axis=1).sum(), {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The value of a sampled action, as the perturbation changes it, under the first critic."""
+        """The first critic's value of a sampled action, after the perturbation's change."""
         decoder, critic = self.decoder, self.critic
         assert noise.actor is not None
         q = critic(batch.observations, sample(actor, decoder, batch.observations, noise.actor))
@@ -339,7 +339,7 @@ def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
 def train_interval(
     state: BCQ, key: Array, dataset: PackedDataset, start: Array, num_updates: int, vae_updates: int
 ) -> tuple[BCQ, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates`; those of the VAE alone have a scan of their own."""
+    """The updates `start + 1` to `start + num_updates`; the updates of the VAE alone are a separate scan."""
     action_dim = state.actor.module.action_dim
 
     def scan(state: BCQ, start: Array, number: int, pretrains: bool) -> tuple[BCQ, list[dict[str, Array]]]:
@@ -370,7 +370,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     critic = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
     networks = {"encoder": encoder, "decoder": decoder, "actor": actor, "critic": critic}
     optimizers = {f"{part}_optimizer": adam(part, hp).init(network) for part, network in networks.items()}
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     if not config.copy_target_policy:
         actor_target = Network.create(actor_module, target_key, observations, actions)

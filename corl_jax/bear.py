@@ -1,4 +1,4 @@
-"""BEAR in JAX: the policy's actions must be spread like the data's, by their MMD. Its twin is `corl_torch/bear.py`.
+"""BEAR in JAX: an MMD keeps the policy's distribution of actions near the data's. Its twin: `corl_torch/bear.py`.
 
 Kumar, Fu, Tucker & Levine, Stabilizing Off-Policy Q-Learning via Bootstrapping Error Reduction, 2019,
 https://arxiv.org/abs/1906.00949
@@ -40,7 +40,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -48,41 +48,41 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # Learning rate of the VAE
     vae_lr: float = positive(3e-4)
-    # Learning rate of the temperature; 0: the temperature stays
+    # Learning rate of the temperature; 0: the temperature is constant
     temperature_lr: float = bounded(0.0, low=0)
-    # Learning rate of the MMD's weight; without `mmd_in_actor`, that of the policy takes its place
+    # Learning rate of the MMD's weight; without `mmd_in_actor`, the policy's is used instead
     alpha_lr: float = positive(1e-3)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Weight of the smallest target value against the largest one
+    # Weight of the smallest target value relative to the largest one
     lam: float = bounded(0.75, low=0, high=1)
-    # Weight of the VAE's divergence from its prior against its reconstruction
+    # Weight of the VAE's divergence from its prior relative to its reconstruction
     kl_weight: float = bounded(0.5, low=0)
-    # The MMD that the policy is allowed
+    # Largest MMD that the policy is allowed
     alpha_threshold: float = bounded(0.05, low=0)
     # Kernel of the MMD
     mmd_kernel: str = choice("laplacian", "gaussian")
-    # Width of either kernel
+    # Width of the kernel
     mmd_sigma: float = positive(20.0)
-    # Actions sampled in each state on either side of the MMD
+    # Actions sampled in each state for each side of the MMD
     n_mmd_action_samples: int = bounded(4, low=1)
-    # Actions sampled in each next state of the target
+    # Actions sampled in each next state for the critics' target
     n_target_samples: int = bounded(10, low=1)
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
-    # First updates, in which the policy learns to imitate the data by the MMD alone
+    # Number of first updates, in which the policy only learns to imitate the data through the MMD
     imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
-    # Keep the MMD in the policy's loss after the warm-up, as in the paper; in d3rlpy from 2.3.0 to 2.8.1 it cancels
+    # Keep the MMD in the policy's loss after the warm-up, as in the paper; in d3rlpy from 2.3.0 to 2.8.1 it cancels out
     mmd_in_actor: bool = True
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "BEAR-D4RL"
     name: str = "BEAR"
@@ -98,11 +98,12 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     critic_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Widths of the hidden layers of the VAE's encoder and decoder
     vae_hidden_dims: tuple[int, ...] = widths(750, 750)
-    # Temperature of the policy's entropy at the start; as it is, the entropy does not count
+    # Initial temperature of the policy's entropy; with this default, the entropy has no weight
     initial_temperature: float = positive(1e-20)
-    # Weight of the MMD at the start
+    # Initial weight of the MMD
     initial_alpha: float = positive(1.0)
-    # Squash the VAE's actions by tanh and the MMD's not, as the authors do; d3rlpy from 2.1.0 to 2.8.1 swaps the two
+    # Squash the VAE's actions by tanh but not the MMD's, as the authors do; d3rlpy from 2.1.0 to 2.8.1 does the
+    # opposite
     vae_tanh: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
@@ -117,12 +118,12 @@ def hidden(hidden_dims: Sequence[int]) -> list[Any]:
 
 
 def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
+    """Hidden layers with ReLU, then a linear layer."""
     return nn.Sequential([*hidden(hidden_dims), Linear(output_dim)])
 
 
 class Encoder(nn.Module):
-    """The VAE's encoder: which codes an action may stand for, a normal distribution."""
+    """The VAE's encoder: from an action to a normal distribution of codes."""
 
     action_dim: int
     hidden_dims: Sequence[int]
@@ -139,7 +140,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The VAE's decoder: the action of a code, once squashed by tanh and once not."""
+    """The VAE's decoder: from a code to an action, with and without tanh."""
 
     action_dim: int
     max_action: float
@@ -150,14 +151,14 @@ class Decoder(nn.Module):
         self.net = mlp(self.hidden_dims, self.action_dim)
 
     def __call__(self, observations: Array, codes: Array) -> tuple[Array, Array]:
-        """The actions (..., A) of codes (..., Z) in observations (..., S), and what the MMD compares of them."""
+        """The actions (..., A) of codes (..., Z) in observations (..., S), and the form that the MMD compares."""
         raw = self.net(concatenate([observations, codes], axis=-1))
         actions, compared = (tanh(raw), raw) if self.squashed else (raw, tanh(raw))
         return self.max_action * actions, compared
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution, whose samples tanh puts within [-max_action, max_action]."""
+    """The policy: a normal distribution whose samples are squashed by tanh to be within [-max_action, max_action]."""
 
     action_dim: int
     max_action: float
@@ -175,7 +176,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     hidden_dims: Sequence[int]
     n_critics: int
@@ -208,20 +209,20 @@ LOG_2, LOG_SQRT_2PI = math.log(2.0), math.log(math.sqrt(2.0 * math.pi))
 
 
 def kernel(x: Array, y: Array, name: str, sigma: float) -> Array:
-    """How alike each of the actions x (B, n, A) is to each of y (B, m, A); the mean of all pairs, (B,)."""
+    """The kernel of actions x (B, n, A) and y (B, m, A), averaged over all pairs, (B,)."""
     difference = x[:, :, None] - y[:, None]
     distance = square(difference) if name == "gaussian" else abs(difference)
     return exp(-distance.sum(axis=-1) / (2.0 * sigma)).mean(axis=(1, 2))
 
 
 def smallest(q: Array) -> Array:
-    """The least of N values (N, B), (B,); its gradient goes to the first critic that has it."""
+    """The smallest (B,) of N values (N, B); its gradient goes to the first critic with this value."""
     is_first = jnp.arange(len(q))[:, None] == q.argmin(axis=0)
     return where(is_first, q, 0.0).sum(axis=0)
 
 
 def repeat(observations: Array, n: int) -> Array:
-    """Each of the observations (B, S) n times, (B, n, S)."""
+    """The observations (B, S), each repeated n times: (B, n, S)."""
     return tile(observations[:, None], (1, n, 1))
 
 
@@ -229,7 +230,7 @@ def repeat(observations: Array, n: int) -> Array:
 
 
 class Compared(NamedTuple):
-    """The random numbers that are drawn for an MMD."""
+    """The random numbers for an MMD."""
 
     # Standard normal, (B, n, Z): the codes of actions like the data's
     codes: Array
@@ -242,15 +243,15 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, Z): the VAE's codes
     latent: Array
-    # Standard normal, (B, 1, A): the actions by which the temperature learns; without an own step of it, none
+    # Standard normal, (B, 1, A): the actions that the temperature learns from; None if it has no separate step
     temp: Array | None
-    # The MMD by which its weight learns; without an own step of it, none
+    # The MMD that its weight learns from; None if the weight has no separate step
     alpha: Compared | None
     # Standard normal, (B, n, A): the target's next actions
     target: Array
-    # Standard normal, (B, 1, A): the actions whose value the policy learns to raise; in the warm-up none
+    # Standard normal, (B, 1, A): the actions whose value the policy learns to raise; None in the warm-up
     actor: Array | None
-    # The MMD by which the policy learns
+    # The MMD that the policy learns from
     mmd: Compared
 
 
@@ -300,12 +301,12 @@ def gradient_step(state: "BEAR", part: str, gradient: Network | Array) -> "BEAR"
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
 def divergence(mean: Array, std: Array) -> Array:
-    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    """The KL divergence (B, Z) of normal codes from the prior, for each component of the codes."""
     variance = square(std)
     return 0.5 * (variance + square(mean) - 1.0 - log(variance))
 
@@ -355,7 +356,7 @@ class BEAR(struct.PyTreeNode):
         return square(q - target).mean(axis=1).sum(), {}
 
     def mmd(self, actor: Network, batch: Batch, noise: Compared) -> Array:
-        """How far the policy's samples lie from actions like the data's, (B,): the root of the MMD's square."""
+        """The MMD (B,) between the policy's samples and actions like the data's: the root of its square."""
         hp, decoder = self.hp, self.decoder
         observations = repeat(batch.observations, hp.n_mmd_action_samples)
         _, data = decoder(observations, clamp(noise.codes, -0.5, 0.5))
@@ -364,7 +365,7 @@ class BEAR(struct.PyTreeNode):
         return sqrt(alike(own, own) + alike(data, data) - 2.0 * alike(own, data) + 1e-6)
 
     def temp_loss(self, log_temperature: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The temperature rises where the policy's entropy is below minus the number of action components."""
+        """Raises the temperature while the policy's entropy is below minus the number of action components."""
         actor, action_dim = self.actor, batch.actions.shape[1]
         drawn = noise.actor if noise.temp is None else noise.temp
         assert drawn is not None
@@ -372,16 +373,16 @@ class BEAR(struct.PyTreeNode):
         return -(exp(log_temperature) * (log_prob - action_dim)).mean(), {}
 
     def alpha_loss(self, log_alpha: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The MMD's weight rises where the MMD is above what is allowed."""
+        """Raises the MMD's weight while the MMD is above its limit."""
         mmd = self.mmd(self.actor, batch, noise.mmd if noise.alpha is None else noise.alpha)
         return -(exp(log_alpha) * (mmd - self.hp.alpha_threshold)).mean(), {}
 
     def mmd_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The policy's MMD beyond what is allowed, with its weight."""
+        """The policy's MMD beyond its limit, times its weight."""
         return (exp(self.log_alpha) * (self.mmd(actor, batch, noise.mmd) - self.hp.alpha_threshold)).mean(), {}
 
     def sac_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The smallest value of the policy's action, and its entropy."""
+        """The smallest value of the policy's action, plus its entropy."""
         critic = self.critic
         assert noise.actor is not None
         actions, log_prob = (drawn.squeeze(1) for drawn in sample(actor, batch.observations, noise.actor))
@@ -390,7 +391,7 @@ class BEAR(struct.PyTreeNode):
         return (exp(self.log_temperature) * log_prob - q).mean(), {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Both of the policy's losses."""
+        """The sum of the policy's two losses."""
         sac_loss, _ = self.sac_loss(actor, batch, noise)
         mmd_loss, _ = self.mmd_loss(actor, batch, noise)
         return sac_loss + mmd_loss, {}
@@ -409,7 +410,7 @@ class BEAR(struct.PyTreeNode):
         return state, {"alpha_loss": loss, "alpha": exp(state.log_alpha)}
 
     def step_weights(self, batch: Batch, noise: Noise) -> tuple["BEAR", dict[str, Array]]:
-        """One step of the temperature, where it learns, and one of the MMD's weight."""
+        """One step of the temperature, if it learns, and one of the MMD's weight."""
         state, metrics = self.step_temp(batch, noise) if self.hp.temperature_lr > 0.0 else (self, {})
         state, own = state.step_alpha(batch, noise)
         return state, metrics | own
@@ -421,9 +422,9 @@ class BEAR(struct.PyTreeNode):
         return gradient_step(self, "actor", gradient), {"actor_loss": loss}
 
     def step_all(self, batch: Batch, noise: Noise) -> tuple["BEAR", dict[str, Array]]:
-        """One step of temperature, policy and MMD's weight, as d3rlpy 2.8.1 takes them: the MMD moves its weight alone.
+        """One step of temperature, policy and MMD's weight, as in d3rlpy 2.8.1: the MMD only moves its weight.
 
-        The weight's loss is the negative of the policy's, so in the policy the two gradients of the MMD cancel.
+        The weight's loss is the negative of the policy's, so that the MMD's two gradients cancel in the policy.
         """
         state, metrics = self.step_temp(batch, noise)
         (sac_loss, _), gradient = value_and_grad(state.sac_loss, has_aux=True)(state.actor, batch, noise)
@@ -474,7 +475,7 @@ def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
 def train_interval(
     state: BEAR, key: Array, dataset: PackedDataset, start: Array, num_updates: int, warm_updates: int
 ) -> tuple[BEAR, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates`; those of the warm-up have a scan of their own."""
+    """The updates `start + 1` to `start + num_updates`; the warm-up's updates are a separate scan."""
     action_dim = state.actor.module.action_dim
 
     def scan(state: BEAR, start: Array, number: int, warms_up: bool) -> tuple[BEAR, list[dict[str, Array]]]:
@@ -508,7 +509,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     parts: dict[str, Any] = {"encoder": encoder, "decoder": decoder, "actor": actor, "critic": critic}
     parts |= {"log_temperature": log_temperature, "log_alpha": log_alpha}
     optimizers = {f"{name}_optimizer": adam(name, hp).init(part) for name, part in parts.items()}
-    # A donated state may hold no array twice, so the target is a copy.
+    # A donated state must not contain an array twice, so the target is a copy.
     return BEAR(**parts, critic_target=jax.tree.map(jnp.copy, critic), **optimizers, hp=hp)
 
 

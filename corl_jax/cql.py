@@ -1,4 +1,4 @@
-"""CQL in JAX: critics are pushed down on actions that the data does not show. Its twin is `corl_torch/cql.py`.
+"""CQL in JAX: critics' values are pushed down for actions that are not in the data. Its twin: `corl_torch/cql.py`.
 
 Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, https://arxiv.org/abs/2006.04779
 """
@@ -40,13 +40,13 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # Factor on the entropy temperature; the temperature itself without automatic tuning
+    # Factor on the entropy temperature; without automatic tuning, the temperature itself
     alpha_multiplier: float = bounded(1.0, low=0)
     # Tune the temperature towards an entropy of minus the number of action dimensions
     tune_temperature: bool = True
@@ -58,7 +58,7 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # Rate at which the target critics follow the critics
     tau: float = bounded(5e-3, low=0, high=1)
-    # Updates between two moves of the targets
+    # Updates between two steps of the targets
     target_update_period: int = bounded(1, low=1)
     # Actions sampled per state for each part of the conservative term
     cql_n_actions: int = bounded(10, low=1)
@@ -66,7 +66,7 @@ class Hyperparameters:
     cql_importance_sample: bool = True
     # Tune the weight of the conservative term towards a target gap
     cql_lagrange: bool = False
-    # That gap, between out-of-distribution and data actions
+    # Target gap between the values of out-of-distribution actions and of the data's
     cql_target_action_gap: float = -1.0
     # Temperature of the soft maximum over sampled actions
     cql_temp: float = positive(1.0)
@@ -74,23 +74,23 @@ class Hyperparameters:
     cql_alpha: float = bounded(10.0, low=0)
     # Use the best of cql_n_actions next actions in the critics' target
     cql_max_target_backup: bool = False
-    # Lower bound of the gap of a row
+    # Lower bound of a row's gap
     cql_clip_diff_min: float = -math.inf
-    # Upper bound of the gap of a row
+    # Upper bound of a row's gap
     cql_clip_diff_max: float = math.inf
-    # First updates, whose actor loss holds no value; despite the name nothing is cloned, as in CORL
+    # Number of first updates whose actor loss contains no value; despite the name, nothing is cloned, as in CORL
     bc_steps: int = bounded(0, low=0)
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "CQL-D4RL"
     name: str = "CQL"
     # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
     env: str = "mini/pendulum-replay"
-    # Orthogonal initialisation of the critics; the actor has none, as in CORL
+    # Orthogonal initialisation of the critics; never of the actor, as in CORL
     orthogonal_init: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
@@ -102,7 +102,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     hidden_dim: int = later(bounded(256, low=1))
     # Factor on rewards, if normalize_reward
     reward_scale: float = 5.0
-    # Then added to rewards, if normalize_reward
+    # Added to rewards after that, if normalize_reward
     reward_bias: float = -1.0
     # Initial factor on the policy's log standard deviation
     policy_log_std_multiplier: float = 1.0
@@ -219,7 +219,7 @@ def gradient_step(state: "CQL", part: str, gradient: Any, lr: float) -> "CQL":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -241,21 +241,21 @@ class CQL(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return jnp.asarray(self.hp.alpha_multiplier)
         return exp(self.log_temperature) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         return -(log_temperature * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Soft actor-critic's: the value under the smaller critic, plus entropy."""
+        """Soft actor-critic's loss, which raises the smaller critic's value and the entropy."""
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = minimum(self.critic_1(batch.observations, actions), self.critic_2(batch.observations, actions))
         if noise.bc is not None:
-            # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
+            # CORL's behaviour cloning scores a fresh sample of the policy, not the data's action.
             _, q = sample(actor, batch.observations, noise.bc)
         assert log_prob.shape == q.shape == batch.rewards.shape
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob}
@@ -280,7 +280,7 @@ class CQL(struct.PyTreeNode):
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         q_random = critic(batch.observations, random)
         q_current = critic(batch.observations, current)
-        # The next actions are judged in the current states.
+        # The next actions are evaluated in the current states.
         q_next = critic(batch.observations, next)
         sampled = everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
         if hp.cql_importance_sample:
@@ -297,14 +297,14 @@ class CQL(struct.PyTreeNode):
         }
 
     def penalty(self, gap: Array, alpha_prime: Array) -> Array:
-        """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
+        """The conservative term; as in CORL, cql_alpha also multiplies the Lagrange form."""
         hp = self.hp
         if hp.cql_lagrange:
             return alpha_prime * hp.cql_alpha * (gap - hp.cql_target_action_gap)
         return hp.cql_alpha * gap
 
     def alpha_prime_loss(self, log_alpha_prime: Array, gap_1: Array, gap_2: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the conservative term's weight while the gaps lie above their target."""
+        """Raises the conservative term's weight while the gaps are above their target."""
         alpha_prime = clamp(exp(log_alpha_prime), 0.0, 1e6)
         loss = -0.5 * (self.penalty(gap_1, alpha_prime) + self.penalty(gap_2, alpha_prime))
         return loss, {"alpha_prime": alpha_prime}
@@ -328,13 +328,13 @@ class CQL(struct.PyTreeNode):
         return losses[0] + losses[1], metrics
 
     def update(self, batch: Batch, noise: Noise, move_targets: bool) -> tuple["CQL", dict[str, Array]]:
-        """One gradient step: every loss at the parameters before it, then every step; last the targets."""
+        """One gradient step: every loss at the old parameters, then every optimiser's step; last the targets."""
         state, hp = self, self.hp
         (loss, aux), actor_gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
         metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": loss, "alpha": state.temperature()}
         critics = (state.critic_1, state.critic_2)
         (_, critic_metrics), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)
-        # As in CORL, what is not tuned is logged as 0.
+        # As in CORL, these are logged as 0 if they are not tuned.
         untuned = dict.fromkeys(("alpha_loss", "alpha_prime", "alpha_prime_loss"), jnp.zeros_like(loss))
         metrics |= critic_metrics | untuned
         if hp.cql_lagrange:
@@ -404,7 +404,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         "log_temperature": jnp.asarray(0.0, dtype=float),
         "log_alpha_prime": jnp.asarray(1.0, dtype=float),
     }
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     targets = {f"{name}_target": jax.tree.map(jnp.copy, parts[name]) for name in ("critic_1", "critic_2")}
     # Fresh moments are zeros, whatever the learning rate.
     moments = {f"{name}_optimizer": optax.adam(0.0).init(part) for name, part in parts.items()}

@@ -1,4 +1,4 @@
-"""CRR in JAX: imitation of those of the data's actions that the critics prefer. Its twin is `corl_torch/crr.py`.
+"""CRR in JAX: imitation of the data's actions that the critics prefer. Its twin is `corl_torch/crr.py`.
 
 Wang et al., Critic Regularized Regression, 2020, https://arxiv.org/abs/2006.15134
 """
@@ -39,7 +39,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -47,21 +47,21 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # How an advantage becomes a weight: 1 where it is positive, or exp(advantage / advantage_temperature)
+    # How an advantage becomes a weight: 1 if it is positive, else 0; or exp(advantage / advantage_temperature)
     weight_type: str = choice("binary", "exp")
     # Temperature of the exponential weights
     advantage_temperature: float = positive(1.0)
     # Largest exponential weight
     max_weight: float = positive(20.0)
-    # An action is compared with the mean value of sampled actions, or the largest one
+    # Value that an action is compared with: the mean of sampled actions' values, or the largest
     advantage_type: str = choice("mean", "max")
     # Actions sampled in each state, for the advantage and to choose from when acting
     n_action_samples: int = bounded(4, low=1)
-    # How targets follow their networks: a little at each update, or as copies at some
+    # How targets follow their networks: a little in each update, or as a copy after some updates
     target_update_type: str = choice("soft", "hard")
     # Rate at which the soft targets follow their networks
     tau: float = bounded(0.005, low=0, high=1)
-    # Updates from one copy of the hard targets to the next
+    # Updates between two copies into the hard targets
     target_update_period: int = bounded(100, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -69,7 +69,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "CRR-D4RL"
     name: str = "CRR"
@@ -83,7 +83,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     actor_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Widths of the critics' hidden layers
     critic_hidden_dims: tuple[int, ...] = widths(256, 256)
-    # Start the target policy as a copy; d3rlpy from 2.1.0 to 2.8.1 starts it with weights of its own
+    # Start the target policy as a copy; d3rlpy from 2.1.0 to 2.8.1 initialises it separately
     copy_target_policy: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
@@ -98,12 +98,12 @@ def hidden(hidden_dims: Sequence[int]) -> list[Any]:
 
 
 def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
+    """Hidden layers with ReLU, then a linear layer."""
     return nn.Sequential([*hidden(hidden_dims), Linear(output_dim)])
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution around an action, which tanh keeps within its bounds."""
+    """The policy: a normal distribution around an action that tanh keeps within its bounds."""
 
     action_dim: int
     max_action: float
@@ -122,7 +122,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     hidden_dims: Sequence[int]
     n_critics: int
@@ -137,13 +137,13 @@ class Critics(nn.Module):
 
 
 def sample(actor: Network, observations: Array, noise: Array) -> Array:
-    """Actions (B, n, A) for observations (B, S) and noise (B, n, A), cut to [-max_action, max_action]."""
+    """Actions (B, n, A) for observations (B, S) and noise (B, n, A), clipped to [-max_action, max_action]."""
     mean, std = actor(observations)
     return clamp(mean[:, None] + std[:, None] * noise, -actor.module.max_action, actor.module.max_action)
 
 
 def log_prob(actor: Network, observations: Array, actions: Array) -> Array:
-    """The log-density (B,) of actions (B, A); that samples are cut does not enter it."""
+    """The log-density (B,) of actions (B, A), which ignores that samples are clipped."""
     mean, std = actor(observations)
     log_density = -square(actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
     return log_density.sum(axis=-1)
@@ -153,7 +153,7 @@ LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 
 
 def repeat(observations: Array, n: int) -> Array:
-    """Each of the observations (B, S) n times, (B, n, S)."""
+    """The observations (B, S), each repeated n times: (B, n, S)."""
     return tile(observations[:, None], (1, n, 1))
 
 
@@ -165,7 +165,7 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, 1, A): the target policy's next actions
     target: Array
-    # Standard normal, (B, n, A): the policy's actions with which the data's are compared
+    # Standard normal, (B, n, A): the policy's actions that the data's are compared with
     actor: Array
 
 
@@ -181,7 +181,7 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, 
 
 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
-    """The policy's draws for one step of an episode, (n, A + 1): each action's normal noise and a Gumbel number."""
+    """The policy's draws for one step of an episode, (n, A + 1): each action's normal noise and Gumbel noise."""
     normal = generator.standard_normal((hp.n_action_samples, action_dim))
     return np.concatenate([normal, generator.gumbel(size=(hp.n_action_samples, 1))], axis=-1)
 
@@ -201,12 +201,12 @@ def gradient_step(state: "CRR", part: str, gradient: Network) -> "CRR":
 
 
 def soft_update(target: Network, source: Network, tau: float | Array) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
 def target_rate(hp: Hyperparameters, copies: bool | Array) -> float | Array:
-    """The targets' step: a little at each update, or all the way where the update copies."""
+    """The targets' step size: tau in each update, or 1 in an update that copies."""
     return hp.tau if hp.target_update_type == "soft" else where(copies, 1.0, 0.0)
 
 
@@ -237,7 +237,7 @@ class CRR(struct.PyTreeNode):
         return square(q - target).mean(axis=1).sum(), {}
 
     def advantage(self, batch: Batch, noise: Noise) -> Array:
-        """How much better each of the data's actions is than sampled ones, (B,)."""
+        """The advantage (B,) of each of the data's actions over sampled ones."""
         hp, actor, critic = self.hp, self.actor, self.critic
         actions = sample(actor, batch.observations, noise.actor)
         values = critic(repeat(batch.observations, hp.n_action_samples), actions).mean(axis=0)
@@ -247,7 +247,7 @@ class CRR(struct.PyTreeNode):
         return q - value
 
     def weights(self, advantage: Array) -> Array:
-        """How much each of the data's actions counts, (B,), by its advantage (B,)."""
+        """The weight (B,) of each of the data's actions, from its advantage (B,)."""
         hp = self.hp
         if hp.weight_type == "binary":
             return (advantage > 0.0).astype(advantage.dtype)
@@ -284,7 +284,7 @@ class CRR(struct.PyTreeNode):
 def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
     """The policy's actions (E, A) for observations (E, S) and noise (E, n, A + 1).
 
-    One of n samples is drawn, with the critics' values as logits: the argmax of value and Gumbel noise is such a draw.
+    One of n samples is drawn with the critics' values as logits, as the argmax of value plus Gumbel noise.
     """
     actions = sample(acting["actor"], observations, noise[..., :-1])
     values = acting["critic"](repeat(observations, noise.shape[1]), actions).mean(axis=0)
@@ -323,7 +323,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor_module = Actor(action_dim, max_action, config.actor_hidden_dims)
     actor = Network.create(actor_module, actor_key, observations)
     critic = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     if not config.copy_target_policy:
         actor_target = Network.create(actor_module, target_key, observations)

@@ -1,4 +1,4 @@
-"""Decision Transformer in JAX: a sequence model that is asked for a return and names the action that earns it.
+"""Decision Transformer in JAX: a sequence model that is given a return to reach, and predicts the actions for it.
 
 Its twin is `corl_torch/dt.py`.
 
@@ -40,7 +40,7 @@ from shared.runs.task import Extract, Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Width of a token
     embedding_dim: int = bounded(128, low=1)
@@ -52,17 +52,17 @@ class Hyperparameters:
     seq_len: int = bounded(20, low=1)
     # Share of the attention weights that dropout zeroes
     attention_dropout: float = bounded(0.1, low=0, high=0.99)
-    # Share of what a block adds to its tokens that dropout zeroes
+    # Share of each block's output that dropout zeroes before it is added to the tokens
     residual_dropout: float = bounded(0.1, low=0, high=0.99)
     # Share of the embedded tokens that dropout zeroes
     embedding_dropout: float = bounded(0.1, low=0, high=0.99)
     # Learning rate after the warm-up
     learning_rate: float = positive(1e-4)
-    # Adam's rates of forgetting: of the gradient, of its square
+    # Adam's decay rates: for the gradient, and for its square
     betas: tuple[float, float] = numbers((0.9, 0.999), low=0.0, high=1.0)
-    # Weight decay, on every parameter
+    # Weight decay of every parameter
     weight_decay: float = bounded(1e-4, low=0)
-    # Largest norm of a gradient; null: any
+    # Largest norm of a gradient, which is clipped to it; null: no clipping
     clip_grad: float | None = positive(0.25)
     # Windows in a batch
     batch_size: int = bounded(64, low=1)
@@ -72,7 +72,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DT-D4RL"
     name: str = "DT"
@@ -83,18 +83,18 @@ class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
     n_episodes: int = bounded(100, low=1)
     # Seed of the weights, the batches and dropout
     seed: int = bounded(10, low=0, high=2**32 - 1)
-    # Refuse PyTorch's operations whose result may differ from run to run; without effect in JAX
+    # Refuse operations that are not deterministic, in PyTorch; no effect in JAX
     deterministic_torch: bool = False
-    # Longest episode in steps: evaluated ones are cut there, and the data's may be one longer
+    # Longest episode, in steps: evaluations cut episodes there, and the data's may be one step longer
     episode_len: int = bounded(1000, low=1)
     # Bound of every action component
     max_action: float = positive(1.0)
-    # Factor on returns; null: CORL's 0.001 for D4RL's names, elsewhere 1 by the largest return of the data
+    # Factor on returns; null: CORL's 0.001 for D4RL's names, otherwise 1 / the largest return of the data
     reward_scale: float | None = positive(None)
-    # Loader processes in CORL, without effect here; kept so that its files load
+    # Loader processes in CORL; no effect here; kept so that CORL's files load
     num_workers: int = bounded(4, low=0)
-    # Returns to prompt for, each in an evaluation of its own; the first one's score is the run's. Null: CORL's 12000,
-    # 6000, or, for your own data, the best return and the one halfway between worst and best
+    # Returns to prompt for, each in a separate evaluation; the first one's score is the run's. Null: CORL's 12000 and
+    # 6000, or, for your own data, the best return and the middle between the worst and the best
     target_returns: tuple[float, ...] | None = numbers(None)
 
 
@@ -102,7 +102,7 @@ class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
 
 
 def take_windows(dataset: PackedDataset, indices: Array, seq_len: int) -> Windows:
-    """The windows of K = `seq_len` steps that begin at the rows `indices` (B,), filled with zeros after the end."""
+    """The windows of K = `seq_len` steps that begin at the rows `indices` (B,), padded with zeros after the end."""
     steps = arange(seq_len)
     rows = take(dataset, (indices[:, None] + steps).clip(max=len(dataset) - 1))
     inside = steps < rows.remaining[:, :1]
@@ -110,7 +110,7 @@ def take_windows(dataset: PackedDataset, indices: Array, seq_len: int) -> Window
         observations=where(inside[..., None], rows.observations, 0.0),
         actions=where(inside[..., None], rows.actions, 0.0),
         returns=where(inside, rows.returns, 0.0),
-        # They count on behind the end, as in CORL.
+        # The counting continues after the end, as in CORL.
         timesteps=rows.timesteps[:, :1].astype(steps.dtype) + steps,
         mask=inside.astype(rows.returns.dtype),
     )
@@ -120,18 +120,18 @@ def take_windows(dataset: PackedDataset, indices: Array, seq_len: int) -> Window
 
 
 class BlockDropout(NamedTuple):
-    """Masks to multiply by in a block, for Q queries: all 3K tokens, or in the last block the K states alone."""
+    """Masks to multiply by in a block, for Q queries: all 3K tokens, or only the K states in the last block."""
 
     # (B, H, Q, 3K): the attention weights
     attention: Array | None
-    # (B, Q, E): what attention adds to its tokens
+    # (B, Q, E): attention's output, before it is added to the tokens
     output: Array | None
-    # (B, Q, E): what the MLP adds to its tokens
+    # (B, Q, E): the MLP's output, before it is added to the tokens
     mlp: Array | None
 
 
 class Dropout(NamedTuple):
-    """Masks to multiply by; each is None at a rate of 0, all of them where the policy acts."""
+    """Masks to multiply by; each is None at a rate of 0, and all of them are None when the policy acts."""
 
     # (B, 3K, E): the embedded tokens
     embedding: Array | None
@@ -139,12 +139,12 @@ class Dropout(NamedTuple):
 
 
 def dropped(inputs: Array, mask: Array | None) -> Array:
-    """Inputs under a dropout mask of their shape, if there is one."""
+    """The inputs, under a dropout mask of their shape if there is one."""
     return inputs if mask is None else inputs * mask
 
 
 def gelu(inputs: Array) -> Array:
-    """The exact one, as in PyTorch; `jax.nn.gelu` approximates by default, and its exact one costs more on a CPU."""
+    """The exact GELU, as in PyTorch: `jax.nn.gelu` approximates by default, and its exact form is slower on a CPU."""
     return 0.5 * inputs * (1.0 + erf(inputs * 2**-0.5))
 
 
@@ -178,7 +178,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and an MLP, each of which adds to the tokens what it makes of their normalised values."""
+    """Attention and an MLP, each of which reads the normalised tokens and adds its output to the tokens."""
 
     hp: Hyperparameters
 
@@ -194,7 +194,7 @@ class Block(nn.Module):
         ])  # fmt: skip
 
     def __call__(self, tokens: Array, queries: slice, dropout: BlockDropout) -> Array:
-        """The tokens `queries` (B, Q, E) of all tokens (B, T, E), each informed by those up to itself."""
+        """New values of the tokens `queries` (B, Q, E), which attend to all tokens (B, T, E) up to themselves."""
         num_tokens = tokens.shape[1]
         normed = self.norm1(tokens)
         forbidden = jnp.triu(jnp.ones((num_tokens, num_tokens), bool), 1)[queries]
@@ -207,7 +207,7 @@ ALL, STATES = slice(None), slice(1, None, 3)
 
 
 class DecisionTransformer(nn.Module):
-    """From each step's return-to-go and state, and all that came before, to its action."""
+    """Predicts each step's action from its return-to-go, its state and all earlier steps."""
 
     hp: Hyperparameters
     action_dim: int
@@ -230,13 +230,13 @@ class DecisionTransformer(nn.Module):
     def __call__(
         self, observations: Array, actions: Array, returns: Array, timesteps: Array, dropout: Dropout
     ) -> Array:
-        """The actions (B, T, A) for windows of T steps, see `Windows`; the one at a step ignores what comes after."""
+        """The actions (B, T, A) for windows of T steps, see `Windows`; a step's action ignores all later tokens."""
         times = self.timestep_emb(timesteps)
         embedded = (self.return_emb(returns[..., None]), self.state_emb(observations), self.action_emb(actions))
         # A return, a state and an action for each step: (B, 3T, E)
         tokens = (stack(embedded, axis=2) + times[:, :, None]).reshape(-1, 3 * times.shape[1], times.shape[2])
         tokens = dropped(self.emb_norm(tokens), dropout.embedding)
-        # Of the last block nothing but the states is read.
+        # Only the states are read from the last block.
         queries = [ALL] * (self.hp.num_layers - 1) + [STATES]
         for block, *arguments in zip(self.blocks.layers, queries, dropout.blocks, strict=True):
             tokens = block(tokens, *arguments)
@@ -244,7 +244,7 @@ class DecisionTransformer(nn.Module):
 
 
 def no_dropout(hp: Hyperparameters) -> Dropout:
-    """Where the policy acts."""
+    """No masks, for when the policy acts."""
     return Dropout(None, (BlockDropout(None, None, None),) * hp.num_layers)
 
 
@@ -254,15 +254,15 @@ def no_dropout(hp: Hyperparameters) -> Dropout:
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Masks, or the key that they are drawn from within the update: they are millions of numbers
+    # Masks, or the key that they are drawn from within the update, because they are millions of numbers
     dropout: Dropout | Array
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int) -> tuple[Array, Noise]:
     """The rows (B,) at which an update's windows begin, and its noise.
 
-    They depend on the key and on the update's number alone. A trajectory as likely as it is long and a step of it are
-    a row, each as likely as any other.
+    They depend on the key and on the update's number alone. Every row is equally likely, as if a trajectory were drawn
+    in proportion to its length, and then one of its steps.
     """
     index_key, dropout_key = jax.random.split(jax.random.fold_in(key, step))
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, dataset_size)
@@ -300,7 +300,7 @@ def adamw(hp: Hyperparameters) -> optax.GradientTransformation:
 
 
 def clip_norm(gradient: Network, largest: float) -> Network:
-    """PyTorch's `clip_grad_norm_`; optax has no epsilon beside the norm."""
+    """PyTorch's `clip_grad_norm_`; optax adds no epsilon to the norm."""
     factor = jnp.minimum(largest / (optax.tree.norm(gradient) + 1e-6), 1.0)
     return jax.tree.map(lambda leaf: leaf * factor, gradient)
 
@@ -313,7 +313,7 @@ class DT(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def action_loss(self, model: Network, batch: Windows, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The squared error to the data's actions; steps after a trajectory's end count as entries without error."""
+        """The squared error to the data's actions; steps after a trajectory's end count, with an error of 0."""
         predicted = model(batch.observations, batch.actions, batch.returns, batch.timesteps, noise.dropout)
         assert predicted.shape == batch.actions.shape
         assert predicted.shape[:-1] == batch.mask.shape
@@ -329,7 +329,7 @@ class DT(struct.PyTreeNode):
             gradient = clip_norm(gradient, hp.clip_grad)
         change, moments = adamw(hp).update(gradient, state.model_optimizer, state.model)
         state = state.replace(model=optax.apply_updates(state.model, change), model_optimizer=moments)
-        # As in CORL, the learning rate is the next update's.
+        # As in CORL, this is the next update's learning rate.
         return state, {"train_loss": loss, "learning_rate": learning_rate(hp, moments[0].count)}
 
 
@@ -369,7 +369,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
 
 
 def train(config: TrainConfig) -> Run:
-    """Trains, evaluates every `eval_freq` updates, once for each return to ask for, and fills the run's folder.
+    """Trains, evaluates every `eval_freq` updates, once for each return to prompt for, and fills the run's folder.
 
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used, or a setting contradicts another.

@@ -1,4 +1,4 @@
-"""EDAC in JAX: SAC-N whose critics must disagree about where to go from the data's actions.
+"""EDAC in JAX: SAC-N with critics whose gradients at the data's actions must differ in direction.
 
 Its twin is `corl_torch/edac.py`.
 
@@ -41,7 +41,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -61,7 +61,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, EnsembleConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "EDAC-D4RL"
     name: str = "EDAC"
@@ -72,7 +72,7 @@ class TrainConfig(Hyperparameters, EnsembleConfig):
     n_critics: int = bounded(10, low=2)
     # Bound of every action component
     max_action: float = positive(1.0)
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = False
 
 
@@ -133,7 +133,7 @@ class VectorizedLinear(nn.Module):
     def __call__(self, inputs: Array) -> Array:
         """Maps (E, B, in) to (E, B, out)."""
         n_critics, _, fan_in = inputs.shape
-        # PyTorch takes the second axis for the fan-in, which in this layout is the width of the output.
+        # PyTorch uses the second axis as the fan-in, which is the width of the output in this layout.
         default = within(1.0 / math.sqrt(self.features))
         kernel_shape, bias_shape = (n_critics, fan_in, self.features), (n_critics, 1, self.features)
         kernel = self.param("kernel", self.kernel_init or default, kernel_shape, inputs.dtype)
@@ -159,28 +159,28 @@ class Critic(nn.Module):
         ])  # fmt: skip
 
     def __call__(self, observations: Array, actions: Array) -> Array:
-        """The values (E, B) in observations (B, S) of actions (B, A), or (E, B, A): one for each critic."""
+        """The values (E, B) of actions (B, A), or (E, B, A), one for each critic, in observations (B, S)."""
         observations = broadcast_to(observations, (self.n_critics, *observations.shape))
         actions = broadcast_to(actions, (*observations.shape[:2], actions.shape[-1]))
         return self.critic(concatenate([observations, actions], axis=-1)).squeeze(-1)
 
 
 def smallest(q: Array) -> Array:
-    """The least of E values (E, B), (B,); its gradient goes to the first critic that has it."""
+    """The smallest (B,) of E values (E, B); its gradient goes to the first critic with this value."""
     is_first = jnp.arange(len(q))[:, None] == q.argmin(axis=0)
     return where(is_first, q, 0.0).sum(axis=0)
 
 
 def norm(vectors: Array) -> Array:
-    """Lengths along the last axis, which stays; at 0 the gradient is 0, as PyTorch's."""
+    """Norms along the last axis, which is kept; at 0 the gradient is 0, as in PyTorch."""
     squared = square(vectors).sum(axis=-1, keepdims=True)
     return where(squared > 0.0, sqrt(where(squared > 0.0, squared, 1.0)), 0.0)
 
 
 def alikeness(gradients: Array) -> Array:
-    """The cosines between all ordered pairs of E gradients (E, B, A): mean over rows, sum over pairs, over E - 1."""
+    """The cosines of all ordered pairs of E gradients (E, B, A): averaged over rows, summed over pairs, over E - 1."""
     directions = gradients / (norm(gradients) + 1e-10)
-    # All pairs: the squared length of the sum. A critic with itself: the sum of squared lengths.
+    # All pairs: the squared norm of the sum. A critic with itself: the sum of squared norms.
     pairs = square(directions.sum(axis=0)).sum(axis=-1) - square(directions).sum(axis=(0, -1))
     return pairs.mean() / (len(gradients) - 1)
 
@@ -191,13 +191,13 @@ def alikeness(gradients: Array) -> Array:
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Standard normal, (B, A): the policy's actions whose entropy moves the temperature
+    # Standard normal, (B, A): the policy's actions whose entropy the temperature learns from
     alpha: Array
     # Standard normal, (B, A): the policy's actions in its own loss
     actor: Array
     # Standard normal, (B, A): the policy's next actions in the target
     target: Array
-    # Uniform in [0, 1), (B, A): random actions, for the log alone
+    # Uniform in [0, 1), (B, A): random actions, only for the metrics
     random: Array
 
 
@@ -224,7 +224,7 @@ def gradient_step(state: "EDAC", part: str, gradient: Any, lr: float) -> "EDAC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -241,17 +241,17 @@ class EDAC(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature, (1,): a constant in every loss but its own."""
+        """The entropy temperature, (1,): a constant in every loss except its own."""
         return exp(self.log_temperature)
 
     def alpha_loss(self, log_temperature: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         actor = self.actor
         _, log_prob = sample(actor, batch.observations, noise.alpha)
         return (-log_temperature * (log_prob - actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Soft actor-critic's: the value under the least hopeful critic, plus entropy."""
+        """Soft actor-critic's loss, which raises the smallest critic's value and the entropy."""
         critic = self.critic
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = critic(batch.observations, actions)
@@ -260,7 +260,7 @@ class EDAC(struct.PyTreeNode):
         return loss, {"batch_entropy": -log_prob.mean(), "q_policy_std": std(q, axis=0, ddof=1).mean()}
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
-        """The regression target of all critics, (B,): the least target value of a sampled next action, and entropy."""
+        """The regression target of all critics, (B,): the least target value of a sampled next action, plus entropy."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         next_actions, next_log_prob = sample(actor, batch.next_observations, noise.target)
         next_q = smallest(critic(batch.next_observations, next_actions)) - self.temperature() * next_log_prob
@@ -268,7 +268,7 @@ class EDAC(struct.PyTreeNode):
         return batch.rewards + hp.discount * (1.0 - batch.terminals) * next_q
 
     def critic_loss(self, critic: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The critics' squared errors to the same target, added up over the ensemble, and how alike they are."""
+        """The critics' squared errors to the same target, summed over the ensemble, and their gradients' similarity."""
         target = self.td_target(batch, noise)
         actions = broadcast_to(batch.actions, (critic.module.n_critics, *batch.actions.shape))
         # One pass serves both terms: the values, and their gradients by the actions.
@@ -278,7 +278,7 @@ class EDAC(struct.PyTreeNode):
         return square(q - target).mean(axis=1).sum() + self.hp.eta * alikeness(gradients), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["EDAC", dict[str, Array]]:
-        """One gradient step: temperature, policy, critics, each with what is new before it; then the targets."""
+        """One gradient step: temperature, policy, critics, each with the parts updated before it; then the targets."""
         state, hp = self, self.hp
         (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_temperature, batch, noise)
         state = gradient_step(state, "log_temperature", gradient, hp.temperature_lr)
@@ -292,7 +292,7 @@ class EDAC(struct.PyTreeNode):
         return state, metrics
 
     def random_std(self, batch: Batch, noise: Noise) -> Array:
-        """How far the critics are apart on random actions: what they do not know."""
+        """How much the critics disagree on random actions, a measure of their uncertainty."""
         critic, max_action = self.critic, self.actor.module.max_action
         actions = -max_action + 2.0 * max_action * noise.random
         return std(critic(batch.observations, actions), axis=0, ddof=1).mean()
@@ -312,7 +312,7 @@ def act(actor: Network, observations: Array) -> Array:
 def train_interval(
     state: EDAC, key: Array, dataset: PackedDataset, start: Array, num_updates: int
 ) -> tuple[EDAC, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates` as one scan, their batches and noise drawn before it."""
+    """The updates `start + 1` to `start + num_updates` as one scan, with batches and noise drawn beforehand."""
     steps, action_dim = start + jnp.arange(num_updates), state.actor.module.action_dim
     draws = jax.vmap(lambda step: draw_noise(key, step, state.hp, len(dataset), action_dim))(steps)
 
@@ -334,7 +334,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     return EDAC(
         actor=actor,
         critic=critic,
-        # A donated state may hold no array twice, so the target is a copy.
+        # A donated state must not contain an array twice, so the target is a copy.
         critic_target=jax.tree.map(jnp.copy, critic),
         log_temperature=log_temperature,
         actor_optimizer=optax.adam(config.actor_lr).init(actor),

@@ -1,4 +1,4 @@
-"""FQL in JAX: a flow imitates the data's actions, and a policy of one step follows the flow and climbs the critics.
+"""FQL in JAX: a flow imitates the data's actions, and a one-step policy follows the flow and maximizes the value.
 
 Its twin is `corl_torch/fql.py`.
 
@@ -43,7 +43,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of all networks
     learning_rate: float = positive(3e-4)
@@ -51,11 +51,11 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # How the two critics make one target: their mean value, or the smaller one
+    # How the two critics' values make one target: their mean, or the smaller one
     q_agg: str = choice("mean", "min")
     # Weight of the distance to the flow's action in the policy's loss
     distill_coef: float = bounded(10.0, low=0)
-    # Steps in which the flow takes noise to an action
+    # Steps in which the flow turns noise into an action
     flow_steps: int = bounded(10, low=1)
     # Scale the Q term of the policy's loss by its own size
     normalize_q: bool = False
@@ -65,7 +65,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "FQL-D4RL"
     name: str = "FQL"
@@ -83,7 +83,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     critic_ln: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-    # Take 1 off AntMaze's rewards; others stay as they are
+    # Subtract 1 from AntMaze's rewards; others stay as they are
     normalize_reward: bool = True
 
 
@@ -106,7 +106,7 @@ def mlp(hidden_dims: Sequence[int], layer_norm: bool, output_dim: int) -> nn.Seq
 
 
 class Actor(nn.Module):
-    """The policy, which makes noise an action in one step; `cut` puts it within its bounds."""
+    """The policy, which turns noise into an action in one step; `cut` puts it within its bounds."""
 
     action_dim: int
     max_action: float
@@ -122,7 +122,7 @@ class Actor(nn.Module):
 
 
 class Flow(nn.Module):
-    """The flow, whose velocity takes noise at time 0 to one of the data's actions at time 1."""
+    """The flow, whose velocity moves noise at time 0 to one of the data's actions at time 1."""
 
     action_dim: int
     hidden_dims: Sequence[int]
@@ -137,7 +137,7 @@ class Flow(nn.Module):
 
 
 class Critic(nn.Module):
-    """Both critics, each with weights of its own: (B, S) and (B, A) to (2, B)."""
+    """Both critics, with separate weights: (B, S) and (B, A) to (2, B)."""
 
     hidden_dims: Sequence[int]
     layer_norm: bool
@@ -154,7 +154,7 @@ class Critic(nn.Module):
 
 
 def cut(actor: Network, actions: Array) -> Array:
-    """Actions (B, A), cut to [-max_action, max_action]."""
+    """Actions (B, A), clipped to [-max_action, max_action]."""
     return clamp(actions, -actor.module.max_action, actor.module.max_action)
 
 
@@ -164,13 +164,13 @@ def cut(actor: Network, actions: Array) -> Array:
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Standard normal, (B, A): of the policy's next actions
+    # Standard normal, (B, A): the noise of the policy's next actions
     target: Array
     # Standard normal, (B, A): where the flow to the data's actions begins
     start: Array
-    # Uniform in [0, 1), (B,): how far that flow has come
+    # Uniform in [0, 1), (B,): the time that this flow has reached
     time: Array
-    # Standard normal, (B, A): what policy and flow both make an action of
+    # Standard normal, (B, A): the noise that both the policy and the flow turn into an action
     actor: Array
 
 
@@ -208,7 +208,7 @@ def gradient_step(state: "FQL", part: str, gradient: Network) -> "FQL":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -225,7 +225,7 @@ class FQL(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
-        """The regression target of both critics, (B,): what they think of the policy's next action."""
+        """The regression target of both critics, (B,), from their target values of the policy's next action."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         next_actions = cut(actor, actor(batch.next_observations, noise.target))
         values = critic(batch.next_observations, next_actions)
@@ -241,7 +241,7 @@ class FQL(struct.PyTreeNode):
         return square(q - target).mean(), {}
 
     def flow_loss(self, flow: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Flow matching: on the straight way from noise to the data's action, the velocity is their difference."""
+        """Flow matching: on the straight line from noise to the data's action, the velocity is their difference."""
         time = noise.time[:, None]
         on_the_way = (1.0 - time) * noise.start + time * batch.actions
         velocity = flow(batch.observations, on_the_way, noise.time)
@@ -249,7 +249,7 @@ class FQL(struct.PyTreeNode):
         return square(velocity - (batch.actions - noise.start)).mean(), {}
 
     def flow_actions(self, observations: Array, noise: Array) -> Array:
-        """Where the flow takes the noise (B, A), by Euler's method; only the last point is cut to the bounds."""
+        """The flow's actions from noise (B, A), by Euler's method; only the last point is clipped to the bounds."""
         hp, flow = self.hp, self.flow
         actions = noise
         for step in range(hp.flow_steps):
@@ -258,10 +258,10 @@ class FQL(struct.PyTreeNode):
         return cut(self.actor, actions)
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The distance to what the flow makes of the same noise, against the critics' mean value."""
+        """The distance to the flow's action from the same noise, against the critics' mean value."""
         hp, critic = self.hp, self.critic
         actions = actor(batch.observations, noise.actor)
-        # What lies beyond the bounds is drawn back by the distance alone: there, the value has no gradient.
+        # Only the distance pulls back actions beyond the bounds, because the value has no gradient there.
         distill_loss = square(actions - self.flow_actions(batch.observations, noise.actor)).mean()
         q = critic(batch.observations, cut(actor, actions)).mean(axis=0)
         assert q.shape == batch.rewards.shape
@@ -271,7 +271,7 @@ class FQL(struct.PyTreeNode):
         return hp.distill_coef * distill_loss + q_loss, {"distill_loss": distill_loss, "q_loss": q_loss}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["FQL", dict[str, Array]]:
-        """One gradient step of each network, and one of the target critics, all from the weights before it."""
+        """One gradient step of each network, and one step of the target critics, all from the old weights."""
         state, hp = self, self.hp
         (critic_loss, _), of_critic = value_and_grad(self.critic_loss, has_aux=True)(self.critic, batch, noise)
         (flow_loss, _), of_flow = value_and_grad(self.flow_loss, has_aux=True)(self.flow, batch, noise)
@@ -297,7 +297,7 @@ def act(actor: Network, observations: Array, noise: Array) -> Array:
 def train_interval(
     state: FQL, key: Array, dataset: PackedDataset, start: Array, num_updates: int
 ) -> tuple[FQL, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates` as one program; the noise of a hundred is drawn at once."""
+    """The updates `start + 1` to `start + num_updates` as one program; noise is drawn for a hundred at once."""
     hp, action_dim = state.hp, state.actor.module.action_dim
 
     def draw(step: Array) -> tuple[Array, Noise]:
@@ -323,7 +323,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         actor=actor,
         flow=flow,
         critic=critic,
-        # A donated state may hold no array twice, so the target is a copy.
+        # A donated state must not contain an array twice, so the target is a copy.
         critic_target=jax.tree.map(jnp.copy, critic),
         actor_optimizer=adam(hp).init(actor),
         flow_optimizer=adam(hp).init(flow),

@@ -1,4 +1,4 @@
-"""IQL in JAX: values of the data's own actions only, learnt by expectile regression, and a policy that weighs them.
+"""IQL in JAX: values of the data's own actions only, by expectile regression, and a policy that imitates them.
 
 Its twin is `corl_torch/iql.py`.
 
@@ -42,17 +42,17 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
+    # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
     inverse_temperature: float = bounded(3.0, low=0)
-    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
+    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5, it is nearer to the best
     iql_tau: float = bounded(0.7, low=0, high=1)
-    # Updates in all, and the period in which the policy's learning rate falls to 0
+    # Updates in all, over which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -60,28 +60,28 @@ class Hyperparameters:
     value_lr: float = positive(3e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
-    # First learning rate of the policy
+    # Initial learning rate of the policy
     actor_lr: float = positive(3e-4)
     # Dropout rate after the policy's hidden layers; null: no dropout
     actor_dropout: float | None = bounded(None, low=0, high=0.99)
-    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
-    # for images of 84 x 84
+    # Most pixels that an update shifts an image by, at random: the image is padded with its edges, then cropped. DrQ
+    # uses 4 for images of 84 x 84
     crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "IQL-D4RL"
     name: str = "IQL"
     # Seed of the weights, the batches, the dropout and the evaluation's start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
-    # A deterministic policy, which regresses to actions, in place of a Gaussian one
+    # Use a deterministic policy, which regresses to actions, instead of a Gaussian one
     iql_deterministic: bool = False
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = False
 
 
@@ -89,7 +89,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
 
 
 def dropout(inputs: Array) -> Array:
-    """Holds the place of a dropout layer, since a layer's number is part of CORL's names; masks are passed in."""
+    """A placeholder for a dropout layer, because layer numbers are part of CORL's names; masks are passed in."""
     return inputs
 
 
@@ -116,7 +116,7 @@ class MLP(nn.Module):
     def __call__(
         self, observations: Array, actions: Array | None = None, masks: Iterable[Array] | None = None
     ) -> Array:
-        """The outputs (B, O) for observations (B, S), or images, and for actions (B, A) beside them, if any.
+        """The outputs (B, O) for observations (B, S), or images, joined with actions (B, A), if any.
 
         Masks (B, 256), if any, multiply the hidden layers.
         """
@@ -134,7 +134,7 @@ class MLP(nn.Module):
 
 
 class TwinQ(nn.Module):
-    """Two critics Q(s, a) with weights of their own."""
+    """Two critics Q(s, a) with separate weights."""
 
     encoder: str
 
@@ -187,16 +187,17 @@ class Actor(nn.Module):
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # What the policy's two hidden layers are multiplied by, (B, 256) each, or a key to draw it; None without dropout
+    # Dropout masks for the policy's two hidden layers, (B, 256) each, or a key to draw them; None without dropout
     dropout: Array | tuple[Array, ...] | None
-    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    # With crop_padding: the row and column at which each padded image is cropped, (2, B, 2); observations first, then
+    # next ones
     crops: Array | None = None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int) -> tuple[Array, Noise]:
-    """An update's batch indices (B,), crops and a key for its dropout; the key and the update's number decide them.
+    """An update's batch indices (B,), crops and a key for its dropout, from the key and the update's number.
 
-    Masks of a whole interval would fill the memory, so an update draws its own.
+    The masks of a whole interval would fill the memory, so each update draws its own.
     """
     key, crops = jax.random.fold_in(key, step), None
     if hp.crop_padding:
@@ -227,7 +228,7 @@ LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 def actor_lr(hp: Hyperparameters, step: Array) -> Array:
     """The policy's learning rate after `step` updates: a cosine from `actor_lr` to 0 at `max_timesteps`.
 
-    Past that it rises again, as PyTorch's does where a loaded run goes on; optax's own schedule stays at 0.
+    After that it rises again, as PyTorch's does when a loaded run continues; optax's own schedule stays at 0.
     """
     return hp.actor_lr * (1.0 + cos(math.pi * step / hp.max_timesteps)) / 2.0
 
@@ -245,7 +246,7 @@ def gradient_step(state: "IQL", part: str, gradient: Network) -> "IQL":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -267,7 +268,7 @@ class IQL(struct.PyTreeNode):
         return minimum(q1, q2)
 
     def expectile_weight(self, adv: Array) -> Array:
-        """How much each advantage (B,) counts in V's loss: `iql_tau` where it is positive or 0, else the rest to 1."""
+        """The weight of each advantage (B,) in V's loss: `iql_tau` if it is positive or 0, otherwise 1 - `iql_tau`."""
         return abs(self.hp.iql_tau - 1.0 * (adv < 0.0))
 
     def value_loss(self, value: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
@@ -278,7 +279,7 @@ class IQL(struct.PyTreeNode):
         return (self.expectile_weight(adv) * square(adv)).mean(), {"adv": adv}
 
     def td_target(self, batch: Batch) -> Array:
-        """The regression target of both critics, (B,): no action is chosen in it."""
+        """The regression target of both critics, (B,), for which no action is chosen."""
         next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_v
@@ -291,7 +292,7 @@ class IQL(struct.PyTreeNode):
         return (square(q1 - target).mean() + square(q2 - target).mean()) / 2.0, {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise, adv: Array) -> tuple[Array, dict[str, Array]]:
-        """Behaviour cloning, each action weighted by the exponential of its advantage (B,)."""
+        """Behaviour cloning, in which each action is weighted by the exponential of its advantage (B,)."""
         hp = self.hp
         # As in CORL, the mean is compared with the data's actions unscaled, whatever the largest action.
         mean, std = actor(batch.observations, dropout_masks(noise, hp))
@@ -306,7 +307,7 @@ class IQL(struct.PyTreeNode):
         return (weight * bc_loss).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["IQL", dict[str, Array]]:
-        """One gradient step: every loss at the parameters before it, then every step; last the target critics."""
+        """One gradient step: every loss at the old parameters, then every optimiser's step; last the target critics."""
         state, hp = self, self.hp
         batch = cropped(batch, noise.crops, hp.crop_padding)
         (value_loss, aux), value_gradient = value_and_grad(state.value_loss, has_aux=True)(state.value, batch)
@@ -364,7 +365,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
         critic=critic,
         value=value,
         actor=actor,
-        # A donated state may hold no array twice, so the target is a copy.
+        # A donated state must not contain an array twice, so the target is a copy.
         critic_target=jax.tree.map(jnp.copy, critic),
         value_optimizer=adam("value", hp).init(value),
         critic_optimizer=adam("critic", hp).init(critic),

@@ -1,4 +1,4 @@
-"""LB-SAC in JAX: SAC-N with large batches and a learning rate to match, in place of hundreds of critics.
+"""LB-SAC in JAX: SAC-N with large batches and a suitable learning rate, instead of hundreds of critics.
 
 Its twin is `corl_torch/lb_sac.py`.
 
@@ -40,7 +40,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -58,7 +58,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, EnsembleConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "LB-SAC"
     name: str = "LB-SAC"
@@ -69,7 +69,7 @@ class TrainConfig(Hyperparameters, EnsembleConfig):
     n_critics: int = bounded(10, low=2)
     # Layer norm in the critics
     critic_ln: bool = False
-    # Start as SAC-N and EDAC do, with values near 0; else with PyTorch's defaults
+    # Start as SAC-N and EDAC do, with values near 0; false: with PyTorch's defaults
     edac_init: bool = False
     # Bound of every action component
     max_action: float = positive(1.0)
@@ -135,7 +135,7 @@ class VectorizedLinear(nn.Module):
     def __call__(self, inputs: Array) -> Array:
         """Maps (E, B, in) to (E, B, out)."""
         n_critics, _, fan_in = inputs.shape
-        # PyTorch takes the second axis for the fan-in, which in this layout is the width of the output.
+        # PyTorch uses the second axis as the fan-in, which is the width of the output in this layout.
         default = within(1.0 / math.sqrt(self.features))
         kernel_shape, bias_shape = (n_critics, fan_in, self.features), (n_critics, 1, self.features)
         kernel = self.param("kernel", self.kernel_init or default, kernel_shape, inputs.dtype)
@@ -160,7 +160,8 @@ class Critic(nn.Module):
     edac_init: bool
 
     def setup(self) -> None:
-        # One for all critics; without it a place is left empty, since a layer's number is part of CORL's names.
+        # One for all critics; without it, an empty layer takes its place, because layer numbers are part of CORL's
+        # names.
         norm = LayerNorm if self.layernorm else lambda: identity
         hidden: dict[str, Any] = {"bias_init": constant(0.1)} if self.edac_init else {}
         head: dict[str, Any] = {"kernel_init": within(3e-3), "bias_init": within(3e-3)} if self.edac_init else {}
@@ -184,7 +185,7 @@ class Critic(nn.Module):
 
 
 def smallest(q: Array) -> Array:
-    """The least of E values (E, B), (B,); its gradient goes to the first critic that has it."""
+    """The smallest (B,) of E values (E, B); its gradient goes to the first critic with this value."""
     is_first = jnp.arange(len(q))[:, None] == q.argmin(axis=0)
     return where(is_first, q, 0.0).sum(axis=0)
 
@@ -195,13 +196,13 @@ def smallest(q: Array) -> Array:
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Standard normal, (B, A): the policy's actions whose entropy moves the temperature
+    # Standard normal, (B, A): the policy's actions whose entropy the temperature learns from
     alpha: Array
     # Standard normal, (B, A): the policy's actions in its own loss
     actor: Array
     # Standard normal, (B, A): the policy's next actions in the target
     target: Array
-    # Uniform in [0, 1), (B, A): random actions, for the log alone
+    # Uniform in [0, 1), (B, A): random actions, only for the metrics
     random: Array
 
 
@@ -228,7 +229,7 @@ def gradient_step(state: "LB_SAC", part: str, gradient: Any, lr: float) -> "LB_S
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -245,17 +246,17 @@ class LB_SAC(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature, (1,): a constant in every loss but its own."""
+        """The entropy temperature, (1,): a constant in every loss except its own."""
         return exp(self.log_temperature)
 
     def alpha_loss(self, log_temperature: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         actor = self.actor
         _, log_prob = sample(actor, batch.observations, noise.alpha)
         return (-log_temperature * (log_prob - actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Soft actor-critic's: the value under the least hopeful critic, plus entropy."""
+        """Soft actor-critic's loss, which raises the smallest critic's value and the entropy."""
         critic = self.critic
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = critic(batch.observations, actions)
@@ -264,7 +265,7 @@ class LB_SAC(struct.PyTreeNode):
         return loss, {"batch_entropy": -log_prob.mean(), "q_policy_std": std(q, axis=0, ddof=1).mean()}
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
-        """The regression target of all critics, (B,): the least target value of a sampled next action, and entropy."""
+        """The regression target of all critics, (B,): the least target value of a sampled next action, plus entropy."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         next_actions, next_log_prob = sample(actor, batch.next_observations, noise.target)
         next_q = smallest(critic(batch.next_observations, next_actions)) - self.temperature() * next_log_prob
@@ -279,7 +280,7 @@ class LB_SAC(struct.PyTreeNode):
         return square(q - target).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["LB_SAC", dict[str, Array]]:
-        """One gradient step: temperature, policy, critics, each with what is new before it; then the targets."""
+        """One gradient step: temperature, policy, critics, each with the parts updated before it; then the targets."""
         state, hp = self, self.hp
         (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_temperature, batch, noise)
         state = gradient_step(state, "log_temperature", gradient, hp.temperature_lr)
@@ -293,7 +294,7 @@ class LB_SAC(struct.PyTreeNode):
         return state, metrics
 
     def random_std(self, batch: Batch, noise: Noise) -> Array:
-        """How far the critics are apart on random actions: what they do not know."""
+        """How much the critics disagree on random actions, a measure of their uncertainty."""
         critic, max_action = self.critic, self.actor.module.max_action
         actions = -max_action + 2.0 * max_action * noise.random
         return std(critic(batch.observations, actions), axis=0, ddof=1).mean()
@@ -308,7 +309,7 @@ def act(actor: Network, observations: Array) -> Array:
 
 # ---- training ------------------------------------------------------------------------------------------------------
 
-# Updates whose noise is drawn at once: enough to leave the draws outside the loop, few enough to fit into any memory
+# Updates whose noise is drawn at once: enough to keep the draws outside the loop, few enough to fit into any memory
 CHUNK = 8
 
 
@@ -341,7 +342,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     return LB_SAC(
         actor=actor,
         critic=critic,
-        # A donated state may hold no array twice, so the target is a copy.
+        # A donated state must not contain an array twice, so the target is a copy.
         critic_target=jax.tree.map(jnp.copy, critic),
         log_temperature=log_temperature,
         actor_optimizer=optax.adam(config.actor_lr).init(actor),

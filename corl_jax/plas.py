@@ -1,4 +1,4 @@
-"""PLAS in JAX: a policy in the code of a VAE, whose decoder makes the data's actions. Its twin is `corl_torch/plas.py`.
+"""PLAS in JAX: a policy in the latent space of a VAE of the data's actions. Its twin is `corl_torch/plas.py`.
 
 Zhou, Bajracharya & Held, PLAS: Latent Action Space for Offline Reinforcement Learning, 2020,
 https://arxiv.org/abs/2011.07213
@@ -37,7 +37,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -49,9 +49,9 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the targets follow their networks
     tau: float = bounded(0.005, low=0, high=1)
-    # Weight of the smallest target value against the largest one
+    # Weight of the smallest target value relative to the largest one
     lam: float = bounded(1.0, low=0, high=1)
-    # Weight of the VAE's divergence from its prior against its reconstruction
+    # Weight of the VAE's divergence from its prior relative to its reconstruction
     kl_weight: float = bounded(0.5, low=0)
     # Updates of the VAE alone, before all others
     vae_iterations: int = bounded(500_000, low=0)
@@ -61,11 +61,11 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "PLAS-D4RL"
     name: str = "PLAS"
-    # Updates in all, the VAE's counted too
+    # Updates in all, including the VAE's own
     max_timesteps: int = bounded(1_000_000, low=1)
     # Critics
     n_critics: int = bounded(2, low=1)
@@ -75,13 +75,13 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     critic_hidden_dims: tuple[int, ...] = widths(400, 300)
     # Widths of the hidden layers of the VAE's encoder and decoder
     vae_hidden_dims: tuple[int, ...] = widths(750, 750)
-    # Let a further network change the decoded action a little: PLAS+P
+    # Let a further network change the decoded action a little, as in PLAS+P
     perturbation: bool = False
     # Largest change of an action by the perturbation, in units of the largest action
     action_flexibility: float = bounded(0.05, low=0)
     # Squash the decoded action by tanh, as in the paper; d3rlpy from 2.1.0 to 2.8.1 does not
     vae_tanh: bool = True
-    # Start the target policy as a copy; d3rlpy from 2.1.0 to 2.8.1 starts it with weights of its own
+    # Start the target policy as a copy; d3rlpy from 2.1.0 to 2.8.1 initialises it separately
     copy_target_policy: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
@@ -96,12 +96,12 @@ def hidden(hidden_dims: Sequence[int]) -> list[Any]:
 
 
 def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
+    """Hidden layers with ReLU, then a linear layer."""
     return nn.Sequential([*hidden(hidden_dims), Linear(output_dim)])
 
 
 class Encoder(nn.Module):
-    """The VAE's encoder: which codes an action may stand for, a normal distribution."""
+    """The VAE's encoder: from an action to a normal distribution of codes."""
 
     action_dim: int
     hidden_dims: Sequence[int]
@@ -118,7 +118,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The VAE's decoder: a code's action, within [-max_action, max_action] where it is squashed."""
+    """The VAE's decoder: from a code to an action, within [-max_action, max_action] if it is squashed."""
 
     action_dim: int
     max_action: float
@@ -158,7 +158,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     hidden_dims: Sequence[int]
     n_critics: int
@@ -178,7 +178,7 @@ class Critics(nn.Module):
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Standard normal, (B, Z): the VAE's codes; all other updates go without
+    # Standard normal, (B, Z): the VAE's codes; None in all other updates
     latent: Array | None
 
 
@@ -208,12 +208,12 @@ def gradient_step(state: "PLAS", part: str, gradient: Network) -> "PLAS":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
 def divergence(mean: Array, std: Array) -> Array:
-    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    """The KL divergence (B, Z) of normal codes from the prior, for each component of the codes."""
     variance = square(std)
     return 0.5 * (variance + square(mean) - 1.0 - log(variance))
 
@@ -302,7 +302,7 @@ def act(acting: dict[str, Network], observations: Array) -> Array:
 def train_interval(
     state: PLAS, key: Array, dataset: PackedDataset, start: Array, num_updates: int, vae_updates: int
 ) -> tuple[PLAS, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates`; the VAE's come first and have a scan of their own."""
+    """The updates `start + 1` to `start + num_updates`; the VAE's come first and are a separate scan."""
     action_dim = state.actor.module.action_dim
 
     def scan(state: PLAS, start: Array, number: int, pretrains: bool) -> tuple[PLAS, list[dict[str, Array]]]:
@@ -333,7 +333,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     critic = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
     networks = {"encoder": encoder, "decoder": decoder, "actor": actor, "critic": critic}
     optimizers = {f"{part}_optimizer": adam(part, hp).init(network) for part, network in networks.items()}
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     if not config.copy_target_policy:
         actor_target = Network.create(actor_module, target_key, observations, decoder)

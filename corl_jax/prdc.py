@@ -40,11 +40,11 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
-    # Weight of the value against the distance to the nearest action
+    # Weight of the value relative to the distance to the nearest action
     alpha: float = bounded(2.5, low=0)
-    # Weight of the states against the actions, where the nearest row is searched
+    # Weight of the states relative to the actions, in the search for the nearest row
     state_weight: float = bounded(2.0, low=0)
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -58,7 +58,7 @@ class Hyperparameters:
     policy_noise: float = bounded(0.2, low=0)
     # Bound of that noise, in the same units
     noise_clip: float = bounded(0.5, low=0)
-    # Updates of the critics for each of policy and targets, the first of which comes with the first update
+    # Critic updates per update of the policy and of the targets; the first update has both
     policy_freq: int = bounded(2, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -66,13 +66,13 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "PRDC-D4RL"
     name: str = "PRDC"
     max_timesteps: int = bounded(500_000, low=1)
     observation_scaler: str = choice("standard", "none", "min_max")
-    # How the nearest row is searched: by a tree on the host, by all distances on the device, or as is faster there
+    # How the nearest row is found: with a tree on the host, from all distances on the device, or whichever is faster
     search: str = choice("auto", "tree", "brute")
     # Critics
     n_critics: int = bounded(2, low=1)
@@ -86,12 +86,12 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
 
 def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
+    """Hidden layers with ReLU, then a linear layer."""
     return nn.Sequential([*(layer for width in hidden_dims for layer in (Linear(width), nn.relu)), Linear(output_dim)])
 
 
 class Actor(nn.Module):
-    """The policy: an action for each observation, (B, S) to (B, A)."""
+    """The policy, which gives an action for each observation: (B, S) to (B, A)."""
 
     action_dim: int
     max_action: float
@@ -106,7 +106,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     hidden_dims: Sequence[int]
     n_critics: int
@@ -115,7 +115,7 @@ class Critics(nn.Module):
         self.members = [mlp(self.hidden_dims, 1) for _ in range(self.n_critics)]
 
     def __call__(self, observations: Array, actions: Array, first: int | None = None) -> Array:
-        """The values (N, B) of actions (B, A) in observations (B, S); only those of the first so many critics."""
+        """The values (N, B) of actions (B, A) in observations (B, S), by the first few critics (`first`), or by all."""
         inputs = concatenate([observations, actions], axis=-1)
         return stack([member(inputs).squeeze(-1) for member in self.members[:first]])
 
@@ -131,7 +131,7 @@ class Noise(NamedTuple):
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: int, action_dim: int) -> tuple[Array, Noise]:
-    """An update's batch indices (B,) below `size`, and its noise; the key and the update's number decide the rest."""
+    """An update's batch indices (B,) below `size`, and its noise, which the key and the update's number determine."""
     index_key, target_key = jax.random.split(jax.random.fold_in(key, step))
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, size)
     noise = Noise(target=jax.random.normal(target_key, (hp.batch_size, action_dim)))
@@ -165,7 +165,7 @@ def search_keys(observations: Array, actions: Array, state_weight: float) -> Arr
 
 
 def constrained(dataset: PackedDataset, config: "TrainConfig") -> ConstrainedDataset:
-    """The dataset of N rows, all of which can be searched."""
+    """The dataset of N rows, and a search among all of them."""
     rows = take(dataset, jnp.arange(len(dataset)))
     keys = search_keys(rows.observations, rows.actions, config.state_weight)
     return ConstrainedDataset(dataset, search_among(keys, config.search))
@@ -191,7 +191,7 @@ def gradient_step(state: "PRDC", part: str, gradient: Network) -> "PRDC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -240,12 +240,12 @@ class PRDC(struct.PyTreeNode):
         return -weight * q.mean() + distance, {"dc_loss": distance}
 
     def nearest_actions(self, batch: ConstrainedBatch, actions: Array) -> Array:
-        """The actions (B, A) of those rows of the dataset that are nearest to the states with these actions (B, A)."""
+        """The actions (B, A) of the dataset's rows that are nearest to these states with these actions (B, A)."""
         keys = search_keys(batch.observations, actions, self.hp.state_weight)
         return take(batch.dataset.rows, batch.dataset.search.nearest(keys)).actions
 
     def update(self, batch: ConstrainedBatch, noise: Noise, delayed: bool) -> tuple["PRDC", dict[str, Array]]:
-        """One gradient step: the critics; where `delayed` also the actor, on the new critics, and the targets."""
+        """One gradient step: the critics; if `delayed`, also the actor, on the new critics, and the targets."""
         state, hp = self, self.hp
         (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
         state = gradient_step(state, "critic", gradient)
@@ -306,7 +306,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor_key, critics_key = jax.random.split(key)
     actor = Network.create(Actor(action_dim, max_action, config.actor_hidden_dims), actor_key, observations)
     critic = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     return PRDC(
         actor=actor,

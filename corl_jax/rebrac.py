@@ -1,4 +1,4 @@
-"""ReBRAC in JAX: TD3 that is held to the data's actions in both losses, with LayerNorm in the critics.
+"""ReBRAC in JAX: TD3 tied to the data's actions by both losses, with LayerNorm in the critics.
 
 Its twin is `corl_torch/rebrac.py`.
 
@@ -42,7 +42,7 @@ from shared.runs.task import Extract, Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the actor
     actor_lr: float = positive(1e-3)
@@ -68,7 +68,7 @@ class Hyperparameters:
     critic_ln: bool = True
     # Standard deviation of the noise on the target policy's action
     policy_noise: float = bounded(0.2, low=0)
-    # That noise is clipped to plus and minus this
+    # That noise is clipped to plus or minus this
     noise_clip: float = bounded(0.5, low=0)
     # Critic updates per update of the actor and of the targets
     policy_freq: int = bounded(2, low=1)
@@ -80,7 +80,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, EvalSeedConfig, EpochsConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "rebrac"
     name: str = "rebrac"
@@ -131,7 +131,7 @@ class Actor(nn.Module):
 
 
 class Critic(nn.Module):
-    """Both critics, each with weights of its own: (B, S) and (B, A) to (2, B)."""
+    """Both critics, with separate weights: (B, S) and (B, A) to (2, B)."""
 
     hp: Hyperparameters
 
@@ -154,7 +154,7 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, A): smooths the target policy
     target: Array
-    # Uniform in [-1, 1), (B, A): random actions, for the log alone
+    # Uniform in [-1, 1), (B, A): random actions, only for the metrics
     random: Array
 
 
@@ -186,7 +186,7 @@ def gradient_step(state: "ReBRAC", part: str, gradient: Network) -> "ReBRAC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -204,7 +204,7 @@ class ReBRAC(struct.PyTreeNode):
     def td_target(self, batch: SarsaBatch, noise: Noise) -> Array:
         """The regression target of both critics, (B,): the smaller target value of a smoothed target action.
 
-        The further that action lies from what the data did next, the less it is worth.
+        The further that action is from the data's next action, the lower its value.
         """
         hp, actor, critic = self.hp, self.actor_target, self.critic_target
         smoothing = clip(hp.policy_noise * noise.target, -hp.noise_clip, hp.noise_clip)
@@ -238,14 +238,14 @@ class ReBRAC(struct.PyTreeNode):
         return (hp.actor_bc_coef * distance - weight * q).mean(), metrics
 
     def update(self, batch: SarsaBatch, noise: Noise, delayed: bool) -> tuple["ReBRAC", dict[str, Array]]:
-        """One gradient step: the critics; where `delayed` also the actor, on the new critics, and the targets."""
+        """One gradient step: the critics; if `delayed`, also the actor, on the new critics, and the targets."""
         state, hp = self, self.hp
         (loss, aux), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
         state = gradient_step(state, "critic", gradient)
         metrics = {"critic_loss": loss} | aux
         if delayed:
             (loss, aux), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
-            # As in CORL the actor's target follows the actor as it was before this step, the critics' as it is now.
+            # As in CORL, the actor's target follows the actor before this step, and the critics' the new critics.
             state = state.replace(actor_target=soft_update(state.actor_target, state.actor, hp.tau))
             state = gradient_step(state, "actor", gradient)
             state = state.replace(critic_target=soft_update(state.critic_target, state.critic, hp.tau))
@@ -291,7 +291,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor_key, critic_key = jax.random.split(key)
     actor = Network.create(Actor(hp, action_dim), actor_key, observations)
     critic = Network.create(Critic(hp), critic_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     return ReBRAC(
         actor=actor,

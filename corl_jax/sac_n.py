@@ -1,4 +1,4 @@
-"""SAC-N in JAX: a soft actor-critic that believes the least hopeful of many critics. Its twin: `corl_torch/sac_n.py`.
+"""SAC-N in JAX: a soft actor-critic that uses the smallest value of many critics. Its twin is `corl_torch/sac_n.py`.
 
 An et al., Uncertainty-Based Offline Reinforcement Learning with Diversified Q-Ensemble, 2021,
 https://arxiv.org/abs/2110.01548
@@ -39,7 +39,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -57,7 +57,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, EnsembleConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "SAC-N"
     name: str = "SAC-N"
@@ -68,7 +68,7 @@ class TrainConfig(Hyperparameters, EnsembleConfig):
     n_critics: int = bounded(10, low=2)
     # Bound of every action component
     max_action: float = positive(1.0)
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = False
 
 
@@ -129,7 +129,7 @@ class VectorizedLinear(nn.Module):
     def __call__(self, inputs: Array) -> Array:
         """Maps (E, B, in) to (E, B, out)."""
         n_critics, _, fan_in = inputs.shape
-        # PyTorch takes the second axis for the fan-in, which in this layout is the width of the output.
+        # PyTorch uses the second axis as the fan-in, which is the width of the output in this layout.
         default = within(1.0 / math.sqrt(self.features))
         kernel_shape, bias_shape = (n_critics, fan_in, self.features), (n_critics, 1, self.features)
         kernel = self.param("kernel", self.kernel_init or default, kernel_shape, inputs.dtype)
@@ -161,7 +161,7 @@ class Critic(nn.Module):
 
 
 def smallest(q: Array) -> Array:
-    """The least of E values (E, B), (B,); its gradient goes to the first critic that has it."""
+    """The smallest (B,) of E values (E, B); its gradient goes to the first critic with this value."""
     is_first = jnp.arange(len(q))[:, None] == q.argmin(axis=0)
     return where(is_first, q, 0.0).sum(axis=0)
 
@@ -172,13 +172,13 @@ def smallest(q: Array) -> Array:
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Standard normal, (B, A): the policy's actions whose entropy moves the temperature
+    # Standard normal, (B, A): the policy's actions whose entropy the temperature learns from
     alpha: Array
     # Standard normal, (B, A): the policy's actions in its own loss
     actor: Array
     # Standard normal, (B, A): the policy's next actions in the target
     target: Array
-    # Uniform in [0, 1), (B, A): random actions, for the log alone
+    # Uniform in [0, 1), (B, A): random actions, only for the metrics
     random: Array
 
 
@@ -205,7 +205,7 @@ def gradient_step(state: "SAC_N", part: str, gradient: Any, lr: float) -> "SAC_N
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -222,17 +222,17 @@ class SAC_N(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature, (1,): a constant in every loss but its own."""
+        """The entropy temperature, (1,): a constant in every loss except its own."""
         return exp(self.log_temperature)
 
     def alpha_loss(self, log_temperature: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         actor = self.actor
         _, log_prob = sample(actor, batch.observations, noise.alpha)
         return (-log_temperature * (log_prob - actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Soft actor-critic's: the value under the least hopeful critic, plus entropy."""
+        """Soft actor-critic's loss, which raises the smallest critic's value and the entropy."""
         critic = self.critic
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = critic(batch.observations, actions)
@@ -241,7 +241,7 @@ class SAC_N(struct.PyTreeNode):
         return loss, {"batch_entropy": -log_prob.mean(), "q_policy_std": std(q, axis=0, ddof=1).mean()}
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
-        """The regression target of all critics, (B,): the least target value of a sampled next action, and entropy."""
+        """The regression target of all critics, (B,): the least target value of a sampled next action, plus entropy."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         next_actions, next_log_prob = sample(actor, batch.next_observations, noise.target)
         next_q = smallest(critic(batch.next_observations, next_actions)) - self.temperature() * next_log_prob
@@ -256,7 +256,7 @@ class SAC_N(struct.PyTreeNode):
         return square(q - target).mean(axis=1).sum(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["SAC_N", dict[str, Array]]:
-        """One gradient step: temperature, policy, critics, each with what is new before it; then the targets."""
+        """One gradient step: temperature, policy, critics, each with the parts updated before it; then the targets."""
         state, hp = self, self.hp
         (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_temperature, batch, noise)
         state = gradient_step(state, "log_temperature", gradient, hp.temperature_lr)
@@ -270,7 +270,7 @@ class SAC_N(struct.PyTreeNode):
         return state, metrics
 
     def random_std(self, batch: Batch, noise: Noise) -> Array:
-        """How far the critics are apart on random actions: what they do not know."""
+        """How much the critics disagree on random actions, a measure of their uncertainty."""
         critic, max_action = self.critic, self.actor.module.max_action
         actions = -max_action + 2.0 * max_action * noise.random
         return std(critic(batch.observations, actions), axis=0, ddof=1).mean()
@@ -290,7 +290,7 @@ def act(actor: Network, observations: Array) -> Array:
 def train_interval(
     state: SAC_N, key: Array, dataset: PackedDataset, start: Array, num_updates: int
 ) -> tuple[SAC_N, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates` as one scan, their batches and noise drawn before it."""
+    """The updates `start + 1` to `start + num_updates` as one scan, with batches and noise drawn beforehand."""
     steps, action_dim = start + jnp.arange(num_updates), state.actor.module.action_dim
     draws = jax.vmap(lambda step: draw_noise(key, step, state.hp, len(dataset), action_dim))(steps)
 
@@ -312,7 +312,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     return SAC_N(
         actor=actor,
         critic=critic,
-        # A donated state may hold no array twice, so the target is a copy.
+        # A donated state must not contain an array twice, so the target is a copy.
         critic_target=jax.tree.map(jnp.copy, critic),
         log_temperature=log_temperature,
         actor_optimizer=optax.adam(config.actor_lr).init(actor),

@@ -37,9 +37,9 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
-    # Weight of the Q term against behaviour cloning
+    # Weight of the Q term relative to behaviour cloning
     alpha: float = bounded(2.5, low=0)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -47,7 +47,7 @@ class Hyperparameters:
     tau: float = bounded(0.005, low=0, high=1)
     # Standard deviation of the noise on the target policy's action, in units of the largest action
     policy_noise: float = bounded(0.2, low=0)
-    # That noise is clipped to plus and minus this, in units of the largest action
+    # That noise is clipped to plus or minus this, in units of the largest action
     noise_clip: float = bounded(0.5, low=0)
     # Critic updates per update of the actor and of the targets
     policy_freq: int = bounded(2, low=1)
@@ -57,15 +57,15 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "TD3_BC-D4RL"
     name: str = "TD3_BC"
-    # Exploration noise; CORL declares it and never uses it, kept so that its files load
+    # Exploration noise; no effect, because CORL declares it but never uses it; kept so that CORL's files load
     expl_noise: float = bounded(0.1, low=0)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = False
 
 
@@ -141,7 +141,7 @@ def gradient_step(state: "TD3_BC", part: str, gradient: Network) -> "TD3_BC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -196,7 +196,7 @@ class TD3_BC(struct.PyTreeNode):
         return -weight * q.mean() + square(actions - batch.actions).mean(), {}
 
     def update(self, batch: Batch, noise: Noise, delayed: bool) -> tuple["TD3_BC", dict[str, Array]]:
-        """One gradient step: the critics; where `delayed` also the actor, on the new critic, and the targets."""
+        """One gradient step: the critics; if `delayed`, also the actor, on the new critic, and the targets."""
         state, hp = self, self.hp
         critics = (state.critic_1, state.critic_2)
         (loss, _), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)
@@ -261,7 +261,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor = Network.create(Actor(action_dim, max_action), actor_key, observations)
     critic_1 = Network.create(Critic(), critic_1_key, observations, actions)
     critic_2 = Network.create(Critic(), critic_2_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     actor_target, critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (actor, critic_1, critic_2))
     return TD3_BC(
         actor=actor,

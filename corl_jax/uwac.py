@@ -1,4 +1,4 @@
-"""UWAC in JAX: BEAR, and what dropout makes the critics doubt weighs less. Its twin is `corl_torch/uwac.py`.
+"""UWAC in JAX: BEAR with less weight on values that vary under dropout. Its twin is `corl_torch/uwac.py`.
 
 Wu, Zhai, Srivastava, Susskind, Zhang, Salakhutdinov & Goh, Uncertainty Weighted Actor-Critic for Offline Reinforcement
 Learning, 2021, https://arxiv.org/abs/2105.08140
@@ -45,7 +45,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -59,53 +59,53 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Weight of the smallest target value against the largest one
+    # Weight of the smallest target value relative to the largest one
     lam: float = bounded(0.75, low=0, high=1)
-    # Weight of the VAE's divergence from its prior against its reconstruction
+    # Weight of the VAE's divergence from its prior relative to its reconstruction
     kl_weight: float = bounded(0.5, low=0)
-    # The MMD that the policy is allowed
+    # Largest MMD that the policy is allowed
     alpha_threshold: float = bounded(0.07, low=0)
     # Kernel of the MMD
     mmd_kernel: str = choice("gaussian", "laplacian")
-    # Width of either kernel
+    # Width of the kernel
     mmd_sigma: float = positive(20.0)
-    # Actions sampled in each state on either side of the MMD
+    # Actions sampled in each state for each side of the MMD
     n_mmd_action_samples: int = bounded(4, low=1)
-    # Actions sampled in each next state of the target
+    # Actions sampled in each next state for the critics' target
     n_target_samples: int = bounded(10, low=1)
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
     # Widths of the critics' hidden layers
     critic_hidden_dims: tuple[int, ...] = widths(256, 256)
-    # Share of the critics' hidden units that dropout zeroes, also where they are evaluated
+    # Share of the critics' hidden units that dropout zeroes, also when they are only evaluated
     drop_rate: float = bounded(0.1, low=0, high=0.99)
-    # Passes of a critic, each with a dropout of its own, whose variance is its doubt
+    # Passes of a critic, each with its own dropout, whose variance is the critic's uncertainty
     n_passes: int = bounded(100, low=2)
-    # How fast the weight falls with the variance, or what is divided by it
+    # How fast the weight falls with the variance, or the number that the variance divides
     variance_scale: float = bounded(0.5, low=0)
-    # Weigh by the exponential of -variance_scale * variance; else by variance_scale / variance
+    # Weights are the exponential of -variance_scale * variance; false: variance_scale / variance
     exp_weight: bool = True
-    # Least weight
+    # Smallest weight
     clip_bottom: float = bounded(0.0, low=0)
-    # Greatest weight
+    # Largest weight
     clip_top: float = bounded(1.0, low=0)
-    # Weigh the values in the policy's loss, too
+    # Weight the values in the policy's loss, too
     weigh_actor: bool = True
-    # Penalty on positive values, times the variance of their target
+    # Penalty on positive values, multiplied by the variance of their target
     q_penalty: float = bounded(0.0, low=0)
     # Let the penalty grow with the exponential of the variance
     exp_penalty: bool = False
-    # First updates, in which the policy learns to imitate the data by the MMD alone
+    # Number of first updates, in which the policy only learns to imitate the data through the MMD
     imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
-    # The variance in the target is that of the best action, as in the paper; the authors' code takes the largest one
+    # Use the best action's variance in the target, as in the paper; false: the largest one, as in the authors' code
     variance_at_best: bool = True
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "UWAC-D4RL"
     name: str = "UWAC"
@@ -117,11 +117,11 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     actor_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Widths of the hidden layers of the VAE's encoder and decoder
     vae_hidden_dims: tuple[int, ...] = widths(750, 750)
-    # Weight of the MMD at the start
+    # Initial weight of the MMD
     initial_alpha: float = positive(1.0)
     # Divide each of the critics' weights by its largest singular value
     spectral_norm: bool = True
-    # Begin with target critics that equal the critics, as is usual; the authors' code draws them anew
+    # Start with target critics that equal the critics, as is usual; the authors' code draws them separately
     copy_targets: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
@@ -136,7 +136,7 @@ def hidden(hidden_dims: Sequence[int]) -> list[Any]:
 
 
 class Encoder(nn.Module):
-    """The VAE's encoder: which codes an action may stand for, a normal distribution."""
+    """The VAE's encoder: from an action to a normal distribution of codes."""
 
     action_dim: int
     hidden_dims: Sequence[int]
@@ -153,7 +153,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The VAE's decoder: the action of a code."""
+    """The VAE's decoder: from a code to an action."""
 
     action_dim: int
     max_action: float
@@ -168,7 +168,7 @@ class Decoder(nn.Module):
         return self.max_action * tanh(raw), raw
 
 
-# A hidden layer begins within its number of outputs to -1/2, with a bias of 0.1; a last one within a bound.
+# A hidden layer starts within plus or minus outputs^(-1/2), with a bias of 0.1; a last one, within a bound.
 fan_out = variance_scaling(1 / 3, "fan_out", "uniform")
 
 
@@ -178,7 +178,7 @@ def within(bound: float) -> Initializer:
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution, whose samples tanh puts within [-max_action, max_action]."""
+    """The policy: a normal distribution whose samples are squashed by tanh to be within [-max_action, max_action]."""
 
     action_dim: int
     max_action: float
@@ -209,7 +209,7 @@ class SpectralLinear(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Array, direction: Direction | None) -> Array:
-        """Maps (..., in) to (..., out); without a direction by the weight as it is."""
+        """Maps (..., in) to (..., out); without a direction, the weight is used as it is."""
         kernel = self.param("kernel", self.kernel_init, (inputs.shape[-1], self.features), inputs.dtype)
         bias = self.param("bias", self.bias_init, (self.features,), inputs.dtype)
         if direction is not None:
@@ -219,7 +219,7 @@ class SpectralLinear(nn.Module):
 
 
 def dropped(inputs: Array, kept: Array, rate: float) -> Array:
-    """Inputs of which the others are 0, as much larger as fewer are left."""
+    """The kept inputs, scaled up to make up for the others, which are 0."""
     return inputs * (kept / (1.0 - rate))
 
 
@@ -244,7 +244,7 @@ class Critic(nn.Module):
 
 
 class Critics(nn.Module):
-    """Two critics Q(s, a) with weights of their own."""
+    """Two critics Q(s, a) with separate weights."""
 
     hidden_dims: Sequence[int]
     drop_rate: float
@@ -260,10 +260,10 @@ class Critics(nn.Module):
         directions: Sequence[Sequence[Direction]],
         kept: Sequence[Sequence[Array]],
     ) -> Array:
-        """The values (N, ...) of actions (..., A) in observations (..., S), by the first N critics, which have masks.
+        """The values (N, ...) of actions (..., A) in observations (..., S), from the first N critics, which have masks.
 
-        An axis of length 1 in observations and actions stands for the masks' passes. Each input of a hidden layer is
-        then computed once.
+        Observations and actions may have length 1 along the axis of the masks' passes. Inputs of a hidden layer are
+        then only computed once.
         """
         inputs = concatenate([observations, actions], axis=-1)
         members = zip(self.members, directions, kept, strict=False)
@@ -271,13 +271,13 @@ class Critics(nn.Module):
 
 
 class LayerDirections(nn.Module):
-    """The directions of one layer, of length 1. They are no parameters that learn."""
+    """The directions of one layer, of length 1. They are not trained."""
 
     inputs: int
     outputs: int
 
     def setup(self) -> None:
-        # A single output has one direction alone, whose sign cancels.
+        # A single output has only one direction, whose sign cancels.
         self.u = self.param("u", drawn if self.outputs > 1 else nn.initializers.ones, (self.outputs,), float)
         self.v = self.param("v", drawn, (self.inputs,), float)
 
@@ -287,7 +287,7 @@ class LayerDirections(nn.Module):
 
 
 class Directions(nn.Module):
-    """For each layer of two critics, in which direction its weight stretches most, as far as that is known."""
+    """Estimates, for each layer of two critics, of the directions in which its weight stretches most."""
 
     input_dim: int
     hidden_dims: Sequence[int]
@@ -302,17 +302,17 @@ class Directions(nn.Module):
 
 
 def unit(vector: Array) -> Array:
-    """The vector at length 1."""
+    """The vector, scaled to length 1."""
     return vector / norm(vector)
 
 
 def drawn(key: Array, shape: Sequence[int], dtype: Any) -> Array:
-    """A direction as likely as any other."""
+    """A random direction; all are equally likely."""
     return unit(jax.random.normal(key, shape, dtype))
 
 
 def iterated(directions: Network, critic: Network) -> Network:
-    """One power iteration: each direction turns to where the weight stretches more."""
+    """One power iteration: each direction turns towards the one that the weight stretches most."""
 
     def iterate(direction: dict[str, Array], kernel: Array) -> dict[str, Array]:
         v = unit(kernel @ direction["u"])
@@ -334,7 +334,7 @@ def mean_and_variance(
 
 
 def weight(hp: Hyperparameters, variance: Array) -> Array:
-    """How much values count whose variance (...) is known, (...)."""
+    """The weights (...) of values with these variances (...)."""
     certainty = exp(-hp.variance_scale * variance) if hp.exp_weight else hp.variance_scale / variance
     return clamp(certainty, hp.clip_bottom, hp.clip_top)
 
@@ -346,14 +346,14 @@ def raw_sample(actor: Network, observations: Array, noise: Array) -> Array:
 
 
 def kernel(x: Array, y: Array, name: str, sigma: float) -> Array:
-    """How alike each of the actions x (B, n, A) is to each of y (B, m, A); the mean of all pairs, (B,)."""
+    """The kernel of actions x (B, n, A) and y (B, m, A), averaged over all pairs, (B,)."""
     difference = x[:, :, None] - y[:, None]
     distance = square(difference) if name == "gaussian" else abs(difference)
     return exp(-distance.sum(axis=-1) / (2.0 * sigma)).mean(axis=(1, 2))
 
 
 def repeat(observations: Array, n: int) -> Array:
-    """Each of the observations (B, S) n times, (B, n, S)."""
+    """The observations (B, S), each repeated n times: (B, n, S)."""
     return tile(observations[:, None], (1, n, 1))
 
 
@@ -365,13 +365,13 @@ Masks = tuple[tuple[Array, ...], ...]
 
 
 class Dropout(NamedTuple):
-    """Which hidden units are kept."""
+    """The hidden units that are kept."""
 
-    # (B, n, K, H) each: of the target critics
+    # (B, n, K, H) each: for the target critics
     target: Masks
-    # (B, H) each: of the critics, where they learn
+    # (B, H) each: for the critics, when they learn
     critic: Masks
-    # (B, K, H) each: of the critics, where the policy learns
+    # (B, K, H) each: for the critics, when the policy learns
     actor: Masks
 
 
@@ -384,9 +384,9 @@ class Noise(NamedTuple):
     target: Array
     # Standard normal, (B, m, Z): the codes of actions like the data's, for the MMD
     codes: Array
-    # Standard normal, (B, m, A): the policy's actions, for the MMD; the first one's value is learnt from
+    # Standard normal, (B, m, A): the policy's actions, for the MMD; the policy also learns from the first one's value
     actor: Array
-    # `Dropout`, or the key that it is drawn from within the update: its masks are millions of numbers
+    # `Dropout`, or the key that it is drawn from within the update, because its masks are millions of numbers
     dropout: Any
 
 
@@ -422,7 +422,7 @@ def draw_dropout(key: Array, hp: Hyperparameters) -> Dropout:
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
     """The policy's draws for one step of an episode, (n, A + K H), for the H hidden units of a critic in K passes.
 
-    Of each action its noise, standard normal, and which units are kept, 1 or 0.
+    Each action has its noise, standard normal, and 1 for each unit that is kept, 0 for the others.
     """
     units = hp.n_passes * sum(hp.critic_hidden_dims)
     noise = generator.standard_normal((hp.n_action_samples, action_dim), np.float32)
@@ -446,12 +446,12 @@ def gradient_step(state: "UWAC", part: str, gradient: Network | Array) -> "UWAC"
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
 def divergence(mean: Array, std: Array) -> Array:
-    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    """The KL divergence (B, Z) of normal codes from the prior, for each component of the codes."""
     variance = square(std)
     return 0.5 * (variance + square(mean) - 1.0 - log(variance))
 
@@ -499,7 +499,7 @@ class UWAC(struct.PyTreeNode):
         return batch.rewards + hp.discount * next_v * (1.0 - batch.terminals), variance
 
     def critic_loss(self, critic: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The weighed squared errors of both critics to the same target, and a penalty on what they doubt."""
+        """The weighted squared errors of both critics to the same target, and a penalty on uncertain values."""
         hp, directions = self.hp, self.directions
         target, variance = self.td_target(batch, noise)
         q = critic(batch.observations, batch.actions, directions(), noise.dropout.critic)
@@ -510,7 +510,7 @@ class UWAC(struct.PyTreeNode):
         return loss.sum(), {"weight": certainty.mean()}
 
     def mmd(self, batch: Batch, noise: Noise, own: Array) -> Array:
-        """How far the policy's samples (B, m, A) lie from actions like the data's, (B,): the root of MMD^2."""
+        """The MMD (B,) between the policy's samples (B, m, A) and actions like the data's: the root of MMD^2."""
         hp, decoder = self.hp, self.decoder
         observations = repeat(batch.observations, hp.n_mmd_action_samples)
         _, data = decoder(observations, clamp(noise.codes, -0.5, 0.5))
@@ -518,12 +518,12 @@ class UWAC(struct.PyTreeNode):
         return sqrt(alike(own, own) + alike(data, data) - 2.0 * alike(own, data) + 1e-6)
 
     def mmd_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The policy's MMD beyond what is allowed, with its weight."""
+        """The policy's MMD beyond its limit, times its weight."""
         mmd = self.mmd(batch, noise, raw_sample(actor, batch.observations, noise.actor))
         return (exp(self.log_alpha) * (mmd - self.hp.alpha_threshold)).mean(), {"mmd": mmd}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The same, and the smaller value of the first sample, as much as the critics are certain of it."""
+        """The same, and the smaller value of the first sample, weighted by the critics' certainty."""
         hp, critic, directions = self.hp, self.critic, self.directions
         own = raw_sample(actor, batch.observations, noise.actor)
         mmd = self.mmd(batch, noise, own)
@@ -536,11 +536,11 @@ class UWAC(struct.PyTreeNode):
         return (exp(self.log_alpha) * (mmd - hp.alpha_threshold) - q).mean(), {"mmd": mmd}
 
     def alpha_loss(self, log_alpha: Array, mmd: Array) -> tuple[Array, dict[str, Array]]:
-        """The MMD's weight rises where the MMD (B,) is above what is allowed."""
+        """Raises the MMD's weight while the MMD (B,) is above its limit."""
         return -(exp(log_alpha) * (mmd - self.hp.alpha_threshold)).mean(), {}
 
     def update(self, batch: Batch, noise: Noise, warms_up: bool) -> tuple["UWAC", dict[str, Array]]:
-        """One gradient step: the VAE; critics, policy and MMD's weight, of the same networks; target critics."""
+        """One gradient step: the VAE; critics, policy and MMD's weight, all from the same networks; target critics."""
         state, hp = self, self.hp
         if is_key(noise.dropout):
             noise = noise._replace(dropout=draw_dropout(noise.dropout, hp))
@@ -552,7 +552,7 @@ class UWAC(struct.PyTreeNode):
         state = state.replace(directions=iterated(state.directions, state.critic))
         differentiate = value_and_grad(state.critic_loss, has_aux=True)
         (critic_loss, metrics), critic_gradient = differentiate(state.critic, batch, noise)
-        # The authors' networks iterate whenever they are called, which is here the second time.
+        # The authors' networks iterate whenever they are called, and this is the second call.
         state = state.replace(directions=iterated(state.directions, state.critic))
         differentiate = value_and_grad(state.mmd_loss if warms_up else state.actor_loss, has_aux=True)
         (actor_loss, aux), actor_gradient = differentiate(state.actor, batch, noise)
@@ -592,7 +592,7 @@ def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
 def train_interval(
     state: UWAC, key: Array, dataset: PackedDataset, start: Array, num_updates: int, warm_updates: int
 ) -> tuple[UWAC, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates`; those of the warm-up have a scan of their own."""
+    """The updates `start + 1` to `start + num_updates`; the warm-up's updates are a separate scan."""
     action_dim = state.actor.module.action_dim
 
     def scan(state: UWAC, start: Array, number: int, warms_up: bool) -> tuple[UWAC, list[dict[str, Array]]]:
@@ -627,7 +627,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         return Network.create(module, critics_key, observations, actions, directions(), masks), directions
 
     critic, directions = judge(critics_key)
-    # A donated state may hold no array twice, so the target is a copy.
+    # A donated state must not contain an array twice, so the target is a copy.
     copied = jax.tree.map(jnp.copy, (critic, directions))
     critic_target, target_directions = copied if config.copy_targets else judge(target_key)
     log_alpha = jnp.asarray(math.log(config.initial_alpha), dtype=float)

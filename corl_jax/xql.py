@@ -1,4 +1,4 @@
-"""XQL in JAX: values of the data's own actions only, learnt by Gumbel regression, and a policy that weighs them.
+"""XQL in JAX: values of the data's own actions only, by Gumbel regression, and a policy that imitates them.
 
 Its twin is `corl_torch/xql.py`.
 
@@ -41,21 +41,21 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Temperature of the Gumbel loss, the paper's beta: towards 0, V(s) nears the largest value of the data's actions
+    # Temperature of the Gumbel loss, the paper's beta: towards 0, V(s) approaches the data's best action's value
     loss_temp: float = positive(1.0)
     # Largest error that the Gumbel loss sees, in units of its temperature; null: no bound
     max_clip: float | None = unbounded(7.0)
     # Form of the Gumbel loss: divided by the largest exponential in the batch, or the logarithm of its mean
     gumbel_form: str = choice("rescaled", "log")
-    # Steps of V in an update, all on the same rows
+    # Gradient steps of V in an update, all on the same rows
     value_updates: int = bounded(1, low=1)
-    # Uniform actions in each state that V learns from besides the data's
+    # Uniform actions per state that V learns from, in addition to the data's
     random_actions: int = bounded(0, low=0)
     # Add noise to the data's actions that V learns from
     noise: bool = False
@@ -63,7 +63,7 @@ class Hyperparameters:
     noise_std: float = bounded(0.1, low=0)
     # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
     inverse_temperature: float = bounded(3.0, low=0)
-    # Updates in all, and the time in which the policy's learning rate falls to 0
+    # Updates in all, over which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(1024, low=1)
@@ -71,7 +71,7 @@ class Hyperparameters:
     value_lr: float = positive(3e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
-    # First learning rate of the policy
+    # Initial learning rate of the policy
     actor_lr: float = positive(3e-4)
     # How the policy's learning rate falls: along a cosine, or not at all
     opt_decay_schedule: str = choice("cosine", "none")
@@ -81,7 +81,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "XQL-D4RL"
     name: str = "XQL"
@@ -89,7 +89,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     seed: int = bounded(0, low=0, high=2**32 - 1)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-    # Scale rewards so that returns of locomotion span 1000, and take 1 off AntMaze's
+    # Scale rewards so that returns of locomotion span 1000, and subtract 1 from AntMaze's
     normalize_reward: bool = True
 
 
@@ -97,17 +97,17 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
 
 def dropout(inputs: Array) -> Array:
-    """Holds the place of a dropout layer; masks are passed in."""
+    """A placeholder for a dropout layer; masks are passed in."""
     return inputs
 
 
 def linear(output_dim: int) -> Linear:
-    """A layer with an orthogonal weight of gain sqrt(2) and a bias of 0, the last ones too."""
+    """A layer with an orthogonal weight of gain sqrt(2) and a bias of 0, even if it is a last layer."""
     return Linear(output_dim, kernel_init=orthogonal(math.sqrt(2.0)), bias_init=zeros)
 
 
 class MLP(nn.Module):
-    """Two hidden layers of 256 with ReLU, LayerNorm before it if asked for: (B, I) to (B, O)."""
+    """Two hidden layers of 256 with ReLU, after LayerNorm if the settings say so: (B, I) to (B, O)."""
 
     output_dim: int
     layer_norm: bool = False
@@ -135,7 +135,7 @@ class MLP(nn.Module):
 
 
 class TwinQ(nn.Module):
-    """Two critics Q(s, a) with weights of their own."""
+    """Two critics Q(s, a) with separate weights."""
 
     def setup(self) -> None:
         self.q1 = MLP(1)
@@ -185,14 +185,14 @@ class Noise(NamedTuple):
     random: Array | None
     # Standard normal, (B, A): noise on the data's actions that V learns from; None without noise
     action: Array | None
-    # What the policy's two hidden layers are multiplied by, (B, 256) each, or a key to draw it; None without dropout
+    # Dropout masks for the policy's two hidden layers, (B, 256) each, or a key to draw them; None without dropout
     dropout: Array | tuple[Array, ...] | None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int) -> tuple[Array, Noise]:
     """An update's batch indices (B,) and its noise, which depend on the key and the update's number alone.
 
-    Masks of a whole interval would fill the memory, so an update draws its own from a key.
+    The masks of a whole interval would fill the memory, so each update draws its own from a key.
     """
     index_key, random_key, action_key, dropout_key = jax.random.split(jax.random.fold_in(key, step), 4)
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, dataset_size)
@@ -219,15 +219,15 @@ def dropout_masks(noise: Noise, hp: Hyperparameters) -> tuple[Array, ...] | None
 
 # The largest weight of an action in the policy's loss
 MAX_WEIGHT = 100.0
-# Noise on the data's actions is clipped to plus and minus this
+# Noise on the data's actions is clipped to plus or minus this
 NOISE_CLIP = 0.5
-# Errors of a critic count by their square up to this size, and by their size beyond it
+# Errors of a critic count quadratically up to this size, and linearly beyond it
 HUBER_DELTA = 20.0
 LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 
 
 def huber(error: Array) -> Array:
-    """Half the square of small errors (B,), a line beyond `HUBER_DELTA`."""
+    """Half the square of small errors (B,), and a line beyond `HUBER_DELTA`."""
     size = abs(error)
     return where(size <= HUBER_DELTA, square(error) / 2.0, HUBER_DELTA * (size - HUBER_DELTA / 2.0))
 
@@ -252,7 +252,7 @@ def gradient_step(state: "XQL", part: str, gradient: Network) -> "XQL":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -296,7 +296,7 @@ class XQL(struct.PyTreeNode):
         growth, unit = exp(z - largest), exp(-largest)
         if hp.gumbel_form == "rescaled":
             return (growth - z * unit - unit).mean()
-        # The gradient of log(mean(e^z - z)), also where z is clipped
+        # The gradient of log(mean(e^z - z)), even if z is clipped
         slope = (growth - unit) / (growth - z * unit).mean()
         return (stop_gradient(slope) * error).mean()
 
@@ -308,13 +308,13 @@ class XQL(struct.PyTreeNode):
         return self.gumbel_loss((q - v) / self.hp.loss_temp), {}
 
     def weights(self, batch: Batch) -> Array:
-        """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
+        """The weight of each of the data's actions, (B,): the exponential of its advantage, up to a cap."""
         adv = self.target_q(batch.observations, batch.actions) - self.value(batch.observations)
         assert adv.shape == batch.rewards.shape
         return minimum(exp(self.hp.inverse_temperature * adv), MAX_WEIGHT)
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Behaviour cloning, each of the data's actions with its weight."""
+        """Weighted behaviour cloning of the data's actions."""
         mean, std = actor(batch.observations, dropout_masks(noise, self.hp))
         log_density = -square(batch.actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
         log_prob, weights = log_density.sum(axis=-1), self.weights(batch)
@@ -323,7 +323,7 @@ class XQL(struct.PyTreeNode):
         return -(weights * log_prob).mean(), {}
 
     def td_target(self, batch: Batch) -> Array:
-        """The regression target of both critics, (B,): no action is chosen in it."""
+        """The regression target of both critics, (B,), for which no action is chosen."""
         next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_v
@@ -336,7 +336,7 @@ class XQL(struct.PyTreeNode):
         return huber(q1 - target).mean() + huber(q2 - target).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["XQL", dict[str, Array]]:
-        """One gradient step: V; the policy, then the critics, on the new V; the target critics."""
+        """One gradient step: V; the policy and then the critics, with the new V; the target critics."""
         state, hp = self, self.hp
         for _ in range(hp.value_updates):
             (value_loss, _), gradient = value_and_grad(state.value_loss, has_aux=True)(state.value, batch, noise)
@@ -390,7 +390,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         critic=critic,
         value=value,
         actor=actor,
-        # A donated state may hold no array twice, so the target is a copy.
+        # A donated state must not contain an array twice, so the target is a copy.
         critic_target=jax.tree.map(jnp.copy, critic),
         value_optimizer=adam("value", hp).init(value),
         critic_optimizer=adam("critic", hp).init(critic),

@@ -1,4 +1,4 @@
-"""AWAC in PyTorch: a policy that imitates the data's actions, the better ones more. Its twin is `corl_jax/awac.py`.
+"""AWAC in PyTorch: imitation of the data's actions, weighted by their advantage. Its twin is `corl_jax/awac.py`.
 
 Nair et al., AWAC: Accelerating Online Reinforcement Learning with Offline Datasets, 2020,
 https://arxiv.org/abs/2006.09359
@@ -32,7 +32,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy and of both critics
     learning_rate: float = positive(3e-4)
@@ -40,7 +40,7 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the targets follow their networks
     tau: float = bounded(0.005, low=0, high=1)
-    # Temperature: an action with advantage A weighs exp(A / advantage_temperature), at most 100
+    # Temperature: an action with advantage A has the weight exp(A / advantage_temperature), at most 100
     advantage_temperature: float = positive(1.0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -48,7 +48,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, DeterministicConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "AWAC-D4RL"
     name: str = "AWAC"
@@ -59,7 +59,7 @@ class TrainConfig(Hyperparameters, DeterministicConfig, TransitionsConfig):
     eval_seed: int = bounded(69, low=0)
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = False
 
 
@@ -67,7 +67,7 @@ class TrainConfig(Hyperparameters, DeterministicConfig, TransitionsConfig):
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution whose deviation is the same in every state."""
+    """The policy: a normal distribution whose standard deviation is the same in every state."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dim: int) -> None:
         super().__init__()
@@ -83,19 +83,19 @@ class Actor(nn.Module):
         self._log_std = nn.Parameter(torch.zeros(action_dim))
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean (B, A), bounded by nothing, and standard deviation (B, A), for observations (B, S)."""
+        """Unbounded mean (B, A) and standard deviation (B, A) for observations (B, S)."""
         mean = self._mlp(observations)
         return mean, broadcast_to(exp(clamp(self._log_std, -20.0, 2.0)), mean.shape)
 
 
 def sample(actor: Actor, observations: Tensor, noise: Tensor) -> Tensor:
-    """Actions (B, A) for noise (B, A), cut to [-1, 1]."""
+    """Actions (B, A) for noise (B, A), clipped to [-1, 1]."""
     mean, std = actor(observations)
     return clamp(mean + noise * std, -1.0, 1.0)
 
 
 def log_prob(actor: Actor, observations: Tensor, actions: Tensor) -> Tensor:
-    """The log-density (B,) of actions (B, A); that samples are cut does not enter it."""
+    """The log-density (B,) of actions (B, A), which ignores that samples are clipped."""
     mean, std = actor(observations)
     log_density = -square(actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
     return log_density.sum(axis=-1)
@@ -132,7 +132,7 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, A): the policy's next actions in the target
     target: Tensor
-    # Standard normal, (B, A): the policy's actions with which the data's are compared
+    # Standard normal, (B, A): the policy's actions that the data's are compared with
     actor: Tensor
 
 
@@ -162,12 +162,12 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
-# What CORL's checkpoints lack
+# Missing in CORL's checkpoints
 MISSING_IN_CORL = (
     *("critic_1_target", "critic_2_target", "total_it"),
     *("actor_optimizer", "critic_1_optimizer", "critic_2_optimizer"),
@@ -208,7 +208,7 @@ class AWAC:
 
     @torch.no_grad()
     def weights(self, batch: Batch, noise: Noise) -> Tensor:
-        """How much each of the data's actions counts, (B,): by its advantage over a sampled action."""
+        """The weight of each of the data's actions, (B,), from its advantage over a sampled action."""
         actor, critic_1, critic_2 = self.actor, self.critic_1, self.critic_2
         actions = sample(actor, batch.observations, noise.actor)
         value = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
@@ -255,7 +255,7 @@ class AWAC:
 
 
 def policy(actor: Actor, observations: Tensor) -> Tensor:
-    """The policy's most likely actions (E, A), bounded by nothing, for normalised observations (E, S)."""
+    """The policy's most likely actions (E, A), unbounded, for normalised observations (E, S)."""
     mean, _ = actor(observations)
     return mean
 
@@ -278,7 +278,7 @@ def save(trainer: AWAC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: AWAC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or of CORL's networks, whose targets start as copies; returns what it holds."""
+    """Loads a checkpoint, ours or CORL's, which lacks targets, so that they start as copies; returns its contents."""
     content = load_checkpoint(path, "awac", trainer.parts(), optional=MISSING_IN_CORL)
     if "critic_1_target" not in content:
         trainer.critic_1_target.load_state_dict(trainer.critic_1.state_dict())

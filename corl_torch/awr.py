@@ -1,8 +1,8 @@
-"""AWR in PyTorch: regression of V to TD(lambda) returns, and a policy that imitates actions by how far these exceed V.
+"""AWR in PyTorch: V learns TD(lambda) returns, and the policy imitates actions by how far their returns exceed V.
 
 An update is one iteration of the algorithm. It draws `batch_size` transitions, and computes their returns and weights
-by V as it stands. Then V makes `value_updates` gradient steps and the policy `actor_updates`, on consecutive slices of
-`minibatch_size` transitions, pass after pass. `max_timesteps` and `eval_freq` count such updates.
+with the current V. Then V makes `value_updates` gradient steps and the policy `actor_updates`, on consecutive slices of
+`minibatch_size` transitions, in whole passes. `max_timesteps` and `eval_freq` count such updates.
 
 Its twin is `corl_jax/awr.py`.
 
@@ -39,7 +39,7 @@ from shared.runs.task import Extract, Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of V
     value_lr: float = positive(1e-4)
@@ -47,17 +47,17 @@ class Hyperparameters:
     actor_lr: float = positive(5e-5)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # TD(lambda): 0 bootstraps after each transition, 1 at the end of its episode alone
+    # TD(lambda): 0 bootstraps after each transition, 1 only at the end of its episode
     td_lambda: float = bounded(0.95, low=0, high=1)
-    # Temperature: an action with advantage A weighs exp(A / advantage_temperature)
+    # Temperature: an action with advantage A has the weight exp(A / advantage_temperature)
     advantage_temperature: float = positive(1.0)
     # Largest weight of an action
     max_weight: float = positive(20.0)
-    # Give the advantages of a draw mean 0 and standard deviation 1; the paper's equations take them as they are
+    # Give a draw's advantages mean 0 and standard deviation 1; the paper's equations use them as they are
     normalize_advantages: bool = True
-    # Gradient steps of V in an update, at most: whole passes over the slices
+    # Most gradient steps of V in an update, which only makes whole passes over the slices
     value_updates: int = bounded(200, low=1)
-    # Gradient steps of the policy in an update, likewise
+    # Most gradient steps of the policy in an update, also in whole passes
     actor_updates: int = bounded(1000, low=1)
     # Transitions in a slice, on which one gradient step is made
     minibatch_size: int = bounded(256, low=1)
@@ -67,7 +67,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, RewardsConfig, ImitationConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "AWR-D4RL"
     name: str = "AWR"
@@ -105,7 +105,7 @@ class ValueFunction(nn.Module):
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution, whose samples tanh puts within [-max_action, max_action]."""
+    """The policy: a normal distribution whose samples are squashed by tanh to be within [-max_action, max_action]."""
 
     def __init__(self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -120,13 +120,13 @@ class Actor(nn.Module):
         return self.mean(encoded), exp(clamp(self.log_std(encoded), -20.0, 2.0))
 
 
-# Actions are taken for no nearer to their bounds than this, of which tanh would be the inverse at infinity.
+# Actions are kept this far away from their bounds, where the inverse of tanh would be infinite.
 LARGEST = 0.999999
 LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 
 
 def log_prob(actor: Actor, observations: Tensor, actions: Tensor) -> Tensor:
-    """The log-density (B,) of actions (B, A), in units of the largest one, under the squashed distribution."""
+    """The log-density (B,) of actions (B, A), in units of the largest action, under the squashed distribution."""
     mean, std = actor(observations)
     squashed = clamp(actions / actor.max_action, -LARGEST, LARGEST)
     log_slope = log1p(squashed) + log1p(-squashed)
@@ -157,37 +157,37 @@ class Episodes(NamedTuple):
     rows: EndedBatch
     # (N, S)
     next_observations: Tensor
-    # (N,) each; `last` is 1 where an episode ends with the transition
+    # (N,) each; `last` is 1 if an episode ends with the transition
     rewards: Tensor
     terminals: Tensor
     last: Tensor
 
 
 class EpisodesBatch(NamedTuple):
-    """A draw of B transitions, and all episodes, whose rest their returns are made of."""
+    """A draw of B transitions, and all episodes, because returns are computed from the rest of an episode."""
 
     # (B, S)
     observations: Tensor
     # (B, A)
     actions: Tensor
-    # (B,), whole numbers: which transitions these are
+    # (B,), integers: the rows of these transitions
     indices: Tensor
     episodes: Episodes
 
 
 def in_episodes(dataset: EndedBatch) -> Episodes:
-    """The dataset with those of its columns that returns are made of."""
+    """The dataset, with the columns that returns are computed from."""
     return Episodes(dataset, dataset.next_observations, dataset.rewards, dataset.terminals, dataset.last)
 
 
 def take_of(episodes: Episodes, indices: Tensor) -> EpisodesBatch:
-    """The transitions `indices` (B,), and all episodes."""
+    """The transitions at `indices` (B,), and all episodes."""
     rows = take(episodes.rows, indices)
     return EpisodesBatch(rows.observations, rows.actions, indices, episodes)
 
 
 def ahead(values: Tensor, rows: int) -> Tensor:
-    """The values (N,) that many rows later; 0 after the last row."""
+    """The values (N,) at this many rows later; 0 after the last row."""
     return concatenate([values[rows:], zeros_like(values[:rows])])
 
 
@@ -209,7 +209,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def slices(hp: Hyperparameters, *columns: Tensor) -> list[tuple[Tensor, ...]]:
-    """Columns (B, ...) in consecutive slices of `minibatch_size` rows; rows that fill none are left out."""
+    """Columns (B, ...) in consecutive slices of `minibatch_size` rows, without the rows that are left over."""
     size = hp.minibatch_size
     starts = range(0, hp.batch_size - size + 1, size)
     return [tuple(column[start : start + size] for column in columns) for start in starts]
@@ -232,16 +232,16 @@ class AWR:
 
     @torch.no_grad()
     def lambda_returns(self, batch: EpisodesBatch) -> Tensor:
-        """The TD(lambda) returns (B,) over the rest of each transition's episode, whose next states V values.
+        """The TD(lambda) returns (B,) over the rest of each transition's episode, with V's values of next states.
 
-        A return is `earned`, and `kept` times the next transition's return. In each round of the loop the two come to
-        cover twice as many transitions.
+        A return is `earned` plus `kept` times the next transition's return. Each round of the loop doubles the number
+        of transitions that both cover.
         """
         hp, episodes = self.hp, batch.episodes
         next_v = (1.0 - episodes.terminals) * self.value(episodes.next_observations)
         assert next_v.shape == episodes.rewards.shape == episodes.last.shape
         kept = hp.discount * hp.td_lambda * (1.0 - episodes.last)
-        # Behind an episode's last transition the value counts in full.
+        # After an episode's last transition, the value counts in full.
         earned = episodes.rewards + (hp.discount - kept) * next_v
         for doubling in range(len(kept).bit_length()):
             earned = earned + kept * ahead(earned, 2**doubling)
@@ -250,7 +250,7 @@ class AWR:
 
     @torch.no_grad()
     def weights(self, batch: EpisodesBatch, returns: Tensor) -> Tensor:
-        """How much each of the drawn actions counts, (B,): the exponential of its advantage, up to a cap."""
+        """The weight of each drawn action, (B,): the exponential of its advantage, up to a cap."""
         hp = self.hp
         adv = returns - self.value(batch.observations)
         assert adv.shape == batch.indices.shape
@@ -273,7 +273,7 @@ class AWR:
         return -(weights * log_probs).mean(), {}
 
     def update(self, batch: EpisodesBatch, noise: Noise) -> dict[str, Tensor]:
-        """One iteration: returns and weights by V as it is; then the steps of V, and those of the policy."""
+        """One iteration: returns and weights from the current V; then V's gradient steps, and the policy's."""
         hp = self.hp
         returns = self.lambda_returns(batch)
         weights = self.weights(batch, returns)
@@ -321,7 +321,7 @@ def save(trainer: AWR, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: AWR, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours; returns what it holds."""
+    """Loads one of our checkpoints; returns its contents."""
     content = load_checkpoint(path, "awr", trainer.parts())
     trainer.total_it = content["total_it"]
     return content

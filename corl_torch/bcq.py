@@ -1,4 +1,4 @@
-"""BCQ in PyTorch: the best of sampled actions, which a VAE makes like the data's. Its twin is `corl_jax/bcq.py`.
+"""BCQ in PyTorch: the best of several actions that a VAE makes like the data's. Its twin is `corl_jax/bcq.py`.
 
 Fujimoto, Meger & Precup, Off-Policy Deep Reinforcement Learning without Exploration, 2018,
 https://arxiv.org/abs/1812.02900
@@ -34,7 +34,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the perturbation
     actor_lr: float = positive(1e-3)
@@ -46,28 +46,28 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the targets follow their networks
     tau: float = bounded(0.005, low=0, high=1)
-    # Weight of the smallest target value against the largest one
+    # Weight of the smallest target value relative to the largest one
     lam: float = bounded(0.75, low=0, high=1)
-    # Weight of the VAE's divergence from its prior against its reconstruction
+    # Weight of the VAE's divergence from its prior relative to its reconstruction
     kl_weight: float = bounded(0.5, low=0)
-    # Updates of the VAE alone, before all others, in which it continues to learn
+    # Updates of the VAE alone, before all others; the VAE continues to learn in those
     vae_iterations: int = bounded(0, low=0)
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
-    # Actions sampled in each next state of the target; null: as many as the policy samples
+    # Actions sampled in each next state for the critics' target; null: the same number as the policy samples
     n_target_samples: int | None = bounded(None, low=1)
     # Transitions in a batch
     batch_size: int = bounded(100, low=1)
 
     @property
     def target_samples(self) -> int:
-        """Actions sampled in each next state of the target."""
+        """The number of actions sampled in each next state for the critics' target."""
         return self.n_target_samples or self.n_action_samples
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "BCQ-D4RL"
     name: str = "BCQ"
@@ -87,7 +87,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     action_flexibility: float = bounded(0.05, low=0)
     # Squash the decoded action by tanh, as in the authors' code; d3rlpy from 2.1.0 to 2.8.1 does not
     vae_tanh: bool = True
-    # Start the target perturbation as a copy; d3rlpy from 2.1.0 to 2.8.1 starts it with weights of its own
+    # Start the target perturbation as a copy; d3rlpy from 2.1.0 to 2.8.1 initialises it separately
     copy_target_policy: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
@@ -97,7 +97,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
 
 def hidden(inputs: Sequence[int], hidden_dims: Sequence[int]) -> list[nn.Module]:
-    """Hidden layers with ReLU, of inputs of these sizes side by side; then d3rlpy tries the layers on random rows."""
+    """Hidden layers with ReLU for concatenated inputs of these sizes, which d3rlpy then tries on random rows."""
     dims = [sum(inputs), *hidden_dims]
     layers = [layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())]
     probe(*inputs)
@@ -105,12 +105,12 @@ def hidden(inputs: Sequence[int], hidden_dims: Sequence[int]) -> list[nn.Module]
 
 
 def mlp(inputs: Sequence[int], hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
+    """Hidden layers with ReLU, then a linear layer."""
     return nn.Sequential(*hidden(inputs, hidden_dims), nn.Linear(hidden_dims[-1], output_dim))
 
 
 class Encoder(nn.Module):
-    """The VAE's encoder: which codes an action may stand for, a normal distribution."""
+    """The VAE's encoder: from an action to a normal distribution of codes."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The VAE's decoder: a code's action, within [-max_action, max_action] where it is squashed."""
+    """The VAE's decoder: from a code to an action, within [-max_action, max_action] if it is squashed."""
 
     def __init__(
         self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int], squashed: bool
@@ -151,14 +151,14 @@ class Actor(nn.Module):
         self.max_action, self.action_flexibility = max_action, action_flexibility
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """The changed actions, (..., A) like the actions given, in observations (..., S); within their bounds."""
+        """The given actions (..., A), changed within their bounds, in observations (..., S)."""
         change = tanh(self.net(concatenate([observations, actions], axis=-1)))
         scale = self.action_flexibility * self.max_action
         return clamp(actions + scale * change, -self.max_action, self.max_action)
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
         super().__init__()
@@ -171,12 +171,12 @@ class Critics(nn.Module):
 
 
 def sample(actor: nn.Module, decoder: nn.Module, observations: Tensor, noise: Tensor) -> Tensor:
-    """Actions (..., A) like the data's in observations (..., S): codes from the prior's middle, decoded and changed."""
+    """Actions (..., A) like the data's in observations (..., S): codes near the prior's mean, decoded and changed."""
     return actor(observations, decoder(observations, clamp(noise, -0.5, 0.5)))
 
 
 def repeat(observations: Tensor, n: int) -> Tensor:
-    """Each of the observations (B, S) n times, (B, n, S)."""
+    """The observations (B, S), each repeated n times: (B, n, S)."""
     return tile(observations[:, None], (1, n, 1))
 
 
@@ -188,9 +188,9 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, Z): the VAE's codes
     latent: Tensor
-    # Standard normal, (B, n, Z): the codes of the target's actions; updates of the VAE alone go without
+    # Standard normal, (B, n, Z): the codes of the target's actions; None in updates of the VAE alone
     target: Tensor | None
-    # Standard normal, (B, Z): the code of the action that the perturbation learns to change; likewise
+    # Standard normal, (B, Z): the code of the action that the perturbation learns to change; None in the same updates
     actor: Tensor | None
 
 
@@ -230,18 +230,18 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
 def divergence(mean: Tensor, std: Tensor) -> Tensor:
-    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    """The KL divergence (B, Z) of normal codes from the prior, for each component of the codes."""
     variance = square(std)
     return 0.5 * (variance + square(mean) - 1.0 - log(variance))
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "actor_target": ("targ_policy",),
@@ -295,7 +295,7 @@ class BCQ:
         return square(q - target).mean(axis=1).sum(), {}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The value of a sampled action, as the perturbation changes it, under the first critic."""
+        """The first critic's value of a sampled action, after the perturbation's change."""
         actor, decoder, critic = self.actor, self.decoder, self.critic
         assert noise.actor is not None
         q = critic(batch.observations, sample(actor, decoder, batch.observations, noise.actor))
@@ -303,7 +303,7 @@ class BCQ:
 
     @property
     def pretrains(self) -> bool:
-        """Whether the next update is one of the VAE alone."""
+        """Whether the next update only trains the VAE."""
         return self.total_it < self.hp.vae_iterations
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
@@ -353,7 +353,7 @@ def policy(acting: nn.ModuleDict, observations: Tensor, noise: Tensor) -> Tensor
 
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> BCQ:
-    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     dims, critic_dims = config.actor_hidden_dims, config.critic_hidden_dims
     actor, target = (Actor(state_dim, action_dim, max_action, dims, config.action_flexibility) for _ in range(2))
     critic, _ = (Critics(state_dim, action_dim, critic_dims, config.n_critics) for _ in range(2))
@@ -371,7 +371,7 @@ def save(trainer: BCQ, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: BCQ, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents."""
     content = load_checkpoint(path, "bcq", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content

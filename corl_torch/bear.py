@@ -1,4 +1,4 @@
-"""BEAR in PyTorch: the policy's actions must be spread like the data's, by their MMD. Its twin is `corl_jax/bear.py`.
+"""BEAR in PyTorch: an MMD keeps the policy's distribution of actions near the data's. Its twin: `corl_jax/bear.py`.
 
 Kumar, Fu, Tucker & Levine, Stabilizing Off-Policy Q-Learning via Bootstrapping Error Reduction, 2019,
 https://arxiv.org/abs/1906.00949
@@ -36,7 +36,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -44,41 +44,41 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # Learning rate of the VAE
     vae_lr: float = positive(3e-4)
-    # Learning rate of the temperature; 0: the temperature stays
+    # Learning rate of the temperature; 0: the temperature is constant
     temperature_lr: float = bounded(0.0, low=0)
-    # Learning rate of the MMD's weight; without `mmd_in_actor`, that of the policy takes its place
+    # Learning rate of the MMD's weight; without `mmd_in_actor`, the policy's is used instead
     alpha_lr: float = positive(1e-3)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Weight of the smallest target value against the largest one
+    # Weight of the smallest target value relative to the largest one
     lam: float = bounded(0.75, low=0, high=1)
-    # Weight of the VAE's divergence from its prior against its reconstruction
+    # Weight of the VAE's divergence from its prior relative to its reconstruction
     kl_weight: float = bounded(0.5, low=0)
-    # The MMD that the policy is allowed
+    # Largest MMD that the policy is allowed
     alpha_threshold: float = bounded(0.05, low=0)
     # Kernel of the MMD
     mmd_kernel: str = choice("laplacian", "gaussian")
-    # Width of either kernel
+    # Width of the kernel
     mmd_sigma: float = positive(20.0)
-    # Actions sampled in each state on either side of the MMD
+    # Actions sampled in each state for each side of the MMD
     n_mmd_action_samples: int = bounded(4, low=1)
-    # Actions sampled in each next state of the target
+    # Actions sampled in each next state for the critics' target
     n_target_samples: int = bounded(10, low=1)
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
-    # First updates, in which the policy learns to imitate the data by the MMD alone
+    # Number of first updates, in which the policy only learns to imitate the data through the MMD
     imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
-    # Keep the MMD in the policy's loss after the warm-up, as in the paper; in d3rlpy from 2.3.0 to 2.8.1 it cancels
+    # Keep the MMD in the policy's loss after the warm-up, as in the paper; in d3rlpy from 2.3.0 to 2.8.1 it cancels out
     mmd_in_actor: bool = True
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "BEAR-D4RL"
     name: str = "BEAR"
@@ -94,11 +94,12 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     critic_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Widths of the hidden layers of the VAE's encoder and decoder
     vae_hidden_dims: tuple[int, ...] = widths(750, 750)
-    # Temperature of the policy's entropy at the start; as it is, the entropy does not count
+    # Initial temperature of the policy's entropy; with this default, the entropy has no weight
     initial_temperature: float = positive(1e-20)
-    # Weight of the MMD at the start
+    # Initial weight of the MMD
     initial_alpha: float = positive(1.0)
-    # Squash the VAE's actions by tanh and the MMD's not, as the authors do; d3rlpy from 2.1.0 to 2.8.1 swaps the two
+    # Squash the VAE's actions by tanh but not the MMD's, as the authors do; d3rlpy from 2.1.0 to 2.8.1 does the
+    # opposite
     vae_tanh: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
@@ -108,7 +109,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
 
 def hidden(inputs: Sequence[int], hidden_dims: Sequence[int]) -> list[nn.Module]:
-    """Hidden layers with ReLU, of inputs of these sizes side by side; then d3rlpy tries the layers on random rows."""
+    """Hidden layers with ReLU for concatenated inputs of these sizes, which d3rlpy then tries on random rows."""
     dims = [sum(inputs), *hidden_dims]
     layers = [layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())]
     probe(*inputs)
@@ -116,12 +117,12 @@ def hidden(inputs: Sequence[int], hidden_dims: Sequence[int]) -> list[nn.Module]
 
 
 def mlp(inputs: Sequence[int], hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
+    """Hidden layers with ReLU, then a linear layer."""
     return nn.Sequential(*hidden(inputs, hidden_dims), nn.Linear(hidden_dims[-1], output_dim))
 
 
 class Encoder(nn.Module):
-    """The VAE's encoder: which codes an action may stand for, a normal distribution."""
+    """The VAE's encoder: from an action to a normal distribution of codes."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -136,7 +137,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The VAE's decoder: the action of a code, once squashed by tanh and once not."""
+    """The VAE's decoder: from a code to an action, with and without tanh."""
 
     def __init__(
         self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int], squashed: bool
@@ -146,14 +147,14 @@ class Decoder(nn.Module):
         self.max_action, self.squashed = max_action, squashed
 
     def forward(self, observations: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """The actions (..., A) of codes (..., Z) in observations (..., S), and what the MMD compares of them."""
+        """The actions (..., A) of codes (..., Z) in observations (..., S), and the form that the MMD compares."""
         raw = self.net(concatenate([observations, codes], axis=-1))
         actions, compared = (tanh(raw), raw) if self.squashed else (raw, tanh(raw))
         return self.max_action * actions, compared
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution, whose samples tanh puts within [-max_action, max_action]."""
+    """The policy: a normal distribution whose samples are squashed by tanh to be within [-max_action, max_action]."""
 
     def __init__(self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -169,7 +170,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
         super().__init__()
@@ -201,19 +202,19 @@ LOG_2, LOG_SQRT_2PI = math.log(2.0), math.log(math.sqrt(2.0 * math.pi))
 
 
 def kernel(x: Tensor, y: Tensor, name: str, sigma: float) -> Tensor:
-    """How alike each of the actions x (B, n, A) is to each of y (B, m, A); the mean of all pairs, (B,)."""
+    """The kernel of actions x (B, n, A) and y (B, m, A), averaged over all pairs, (B,)."""
     difference = x[:, :, None] - y[:, None]
     distance = square(difference) if name == "gaussian" else abs(difference)
     return exp(-distance.sum(axis=-1) / (2.0 * sigma)).mean(axis=(1, 2))
 
 
 def smallest(q: Tensor) -> Tensor:
-    """The least of N values (N, B), (B,); its gradient goes to the first critic that has it."""
+    """The smallest (B,) of N values (N, B); its gradient goes to the first critic with this value."""
     return q.min(axis=0).values
 
 
 def repeat(observations: Tensor, n: int) -> Tensor:
-    """Each of the observations (B, S) n times, (B, n, S)."""
+    """The observations (B, S), each repeated n times: (B, n, S)."""
     return tile(observations[:, None], (1, n, 1))
 
 
@@ -221,7 +222,7 @@ def repeat(observations: Tensor, n: int) -> Tensor:
 
 
 class Compared(NamedTuple):
-    """The random numbers that are drawn for an MMD."""
+    """The random numbers for an MMD."""
 
     # Standard normal, (B, n, Z): the codes of actions like the data's
     codes: Tensor
@@ -234,15 +235,15 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, Z): the VAE's codes
     latent: Tensor
-    # Standard normal, (B, 1, A): the actions by which the temperature learns; without an own step of it, none
+    # Standard normal, (B, 1, A): the actions that the temperature learns from; None if it has no separate step
     temp: Tensor | None
-    # The MMD by which its weight learns; without an own step of it, none
+    # The MMD that its weight learns from; None if the weight has no separate step
     alpha: Compared | None
     # Standard normal, (B, n, A): the target's next actions
     target: Tensor
-    # Standard normal, (B, 1, A): the actions whose value the policy learns to raise; in the warm-up none
+    # Standard normal, (B, 1, A): the actions whose value the policy learns to raise; None in the warm-up
     actor: Tensor | None
-    # The MMD by which the policy learns
+    # The MMD that the policy learns from
     mmd: Compared
 
 
@@ -253,7 +254,7 @@ def draw_noise(
     indices, code_dim = np.random.randint(0, dataset_size, size=hp.batch_size), 2 * action_dim
 
     def normal(n: int, size: int) -> Tensor:
-        # d3rlpy draws the samples of all states, one after the other.
+        # d3rlpy draws one sample for all states, then the next.
         return torch.randn(n, hp.batch_size, size, device=device).swapaxes(0, 1)
 
     def compared() -> Compared:
@@ -293,18 +294,18 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
 def divergence(mean: Tensor, std: Tensor) -> Tensor:
-    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    """The KL divergence (B, Z) of normal codes from the prior, for each component of the codes."""
     variance = square(std)
     return 0.5 * (variance + square(mean) - 1.0 - log(variance))
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "critic": ("q_funcs",),
@@ -370,7 +371,7 @@ class BEAR:
         return square(q - target).mean(axis=1).sum(), {}
 
     def mmd(self, batch: Batch, noise: Compared) -> Tensor:
-        """How far the policy's samples lie from actions like the data's, (B,): the root of the MMD's square."""
+        """The MMD (B,) between the policy's samples and actions like the data's: the root of its square."""
         hp, actor, decoder = self.hp, self.actor, self.decoder
         with torch.no_grad():
             observations = repeat(batch.observations, hp.n_mmd_action_samples)
@@ -380,7 +381,7 @@ class BEAR:
         return sqrt(alike(own, own) + alike(data, data) - 2.0 * alike(own, data) + 1e-6)
 
     def temp_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The temperature rises where the policy's entropy is below minus the number of action components."""
+        """Raises the temperature while the policy's entropy is below minus the number of action components."""
         actor, action_dim = self.actor, batch.actions.shape[1]
         drawn = noise.actor if noise.temp is None else noise.temp
         assert drawn is not None
@@ -389,17 +390,17 @@ class BEAR:
         return -(exp(self.log_temperature()) * (log_prob - action_dim)).mean(), {}
 
     def alpha_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The MMD's weight rises where the MMD is above what is allowed."""
+        """Raises the MMD's weight while the MMD is above its limit."""
         with torch.no_grad():
             mmd = self.mmd(batch, noise.mmd if noise.alpha is None else noise.alpha)
         return -(exp(self.log_alpha()) * (mmd - self.hp.alpha_threshold)).mean(), {}
 
     def mmd_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The policy's MMD beyond what is allowed, with its weight."""
+        """The policy's MMD beyond its limit, times its weight."""
         return (exp(self.log_alpha()) * (self.mmd(batch, noise.mmd) - self.hp.alpha_threshold)).mean(), {}
 
     def sac_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The smallest value of the policy's action, and its entropy."""
+        """The smallest value of the policy's action, plus its entropy."""
         actor, critic = self.actor, self.critic
         assert noise.actor is not None
         actions, log_prob = (drawn.squeeze(1) for drawn in sample(actor, batch.observations, noise.actor))
@@ -408,14 +409,14 @@ class BEAR:
         return (exp(self.log_temperature()) * log_prob - q).mean(), {}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Both of the policy's losses."""
+        """The sum of the policy's two losses."""
         sac_loss, _ = self.sac_loss(batch, noise)
         mmd_loss, _ = self.mmd_loss(batch, noise)
         return sac_loss + mmd_loss, {}
 
     @property
     def warms_up(self) -> bool:
-        """Whether the policy learns by the MMD alone in the next update."""
+        """Whether the policy only learns from the MMD in the next update."""
         return self.total_it < self.hp.imitation_steps
 
     def step_temp(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
@@ -430,7 +431,7 @@ class BEAR:
         return {"alpha": exp(self.log_alpha().detach())}
 
     def step_weights(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One step of the temperature, where it learns, and one of the MMD's weight."""
+        """One step of the temperature, if it learns, and one of the MMD's weight."""
         metrics = self.step_temp(batch, noise) if self.hp.temperature_lr > 0.0 else {}
         loss, _ = self.alpha_loss(batch, noise)
         gradient_step(loss, self.log_alpha_optimizer)
@@ -443,10 +444,10 @@ class BEAR:
         return {"actor_loss": loss.detach()}
 
     def step_all(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One step of temperature, MMD's weight and policy, as d3rlpy 2.8.1 takes them: the MMD moves its weight alone.
+        """One step of temperature, MMD's weight and policy, as in d3rlpy 2.8.1: the MMD only moves its weight.
 
-        The weight's loss is the negative of the policy's. It leaves its gradient in the policy, too, where that of the
-        policy's own loss adds the same numbers with the other sign. Both passes are made, for the rounding.
+        The weight's loss is the negative of the policy's. Its gradient reaches the policy too, and the policy's own
+        loss then adds the same numbers with the opposite sign. Both passes are made, because rounding depends on them.
         """
         metrics = self.step_temp(batch, noise)
         sac_loss, _ = self.sac_loss(batch, noise)
@@ -506,7 +507,7 @@ def policy(acting: nn.ModuleDict, observations: Tensor, noise: Tensor) -> Tensor
 
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> BEAR:
-    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     dims, vae_dims = config.critic_hidden_dims, config.vae_hidden_dims
     actor = Actor(state_dim, action_dim, max_action, config.actor_hidden_dims)
     critic, _ = (Critics(state_dim, action_dim, dims, config.n_critics) for _ in range(2))
@@ -525,7 +526,7 @@ def save(trainer: BEAR, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: BEAR, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents."""
     content = load_checkpoint(path, "bear", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content

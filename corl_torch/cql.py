@@ -1,4 +1,4 @@
-"""CQL in PyTorch: critics are pushed down on actions that the data does not show. Its twin is `corl_jax/cql.py`.
+"""CQL in PyTorch: critics' values are pushed down for actions that are not in the data. Its twin: `corl_jax/cql.py`.
 
 Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, https://arxiv.org/abs/2006.04779
 """
@@ -34,13 +34,13 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # Factor on the entropy temperature; the temperature itself without automatic tuning
+    # Factor on the entropy temperature; without automatic tuning, the temperature itself
     alpha_multiplier: float = bounded(1.0, low=0)
     # Tune the temperature towards an entropy of minus the number of action dimensions
     tune_temperature: bool = True
@@ -52,7 +52,7 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # Rate at which the target critics follow the critics
     tau: float = bounded(5e-3, low=0, high=1)
-    # Updates between two moves of the targets
+    # Updates between two steps of the targets
     target_update_period: int = bounded(1, low=1)
     # Actions sampled per state for each part of the conservative term
     cql_n_actions: int = bounded(10, low=1)
@@ -60,7 +60,7 @@ class Hyperparameters:
     cql_importance_sample: bool = True
     # Tune the weight of the conservative term towards a target gap
     cql_lagrange: bool = False
-    # That gap, between out-of-distribution and data actions
+    # Target gap between the values of out-of-distribution actions and of the data's
     cql_target_action_gap: float = -1.0
     # Temperature of the soft maximum over sampled actions
     cql_temp: float = positive(1.0)
@@ -68,23 +68,23 @@ class Hyperparameters:
     cql_alpha: float = bounded(10.0, low=0)
     # Use the best of cql_n_actions next actions in the critics' target
     cql_max_target_backup: bool = False
-    # Lower bound of the gap of a row
+    # Lower bound of a row's gap
     cql_clip_diff_min: float = -math.inf
-    # Upper bound of the gap of a row
+    # Upper bound of a row's gap
     cql_clip_diff_max: float = math.inf
-    # First updates, whose actor loss holds no value; despite the name nothing is cloned, as in CORL
+    # Number of first updates whose actor loss contains no value; despite the name, nothing is cloned, as in CORL
     bc_steps: int = bounded(0, low=0)
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "CQL-D4RL"
     name: str = "CQL"
     # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
     env: str = "mini/pendulum-replay"
-    # Orthogonal initialisation of the critics; the actor has none, as in CORL
+    # Orthogonal initialisation of the critics; never of the actor, as in CORL
     orthogonal_init: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
@@ -96,7 +96,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     hidden_dim: int = later(bounded(256, low=1))
     # Factor on rewards, if normalize_reward
     reward_scale: float = 5.0
-    # Then added to rewards, if normalize_reward
+    # Added to rewards after that, if normalize_reward
     reward_bias: float = -1.0
     # Initial factor on the policy's log standard deviation
     policy_log_std_multiplier: float = 1.0
@@ -149,7 +149,7 @@ def sample(actor: Actor, observations: Tensor, noise: Tensor) -> tuple[Tensor, T
     mean, std = actor(observations)
     u = mean + noise * std
     actions = actor.max_action * tanh(u)
-    # The order of these terms is the order in which their gradients are added: another one costs the last bits.
+    # The order of these terms is the order in which their gradients are added: a different one changes the last bits.
     log_prob = -2.0 * (math.log(2.0) - u - softplus(-2.0 * u))
     log_prob = log_prob + (-square(u - mean) / (2.0 * square(std)) - log(std) - math.log(math.sqrt(2.0 * math.pi)))
     return actions, log_prob.sum(axis=-1)
@@ -221,7 +221,7 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -244,22 +244,22 @@ class CQL:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return torch.tensor(self.hp.alpha_multiplier)
         return exp(self.log_temperature().detach()) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         log_temperature = self.log_temperature()
         return -(log_temperature * (log_prob - self.action_dim)).mean(), {}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Soft actor-critic's: the value under the smaller critic, plus entropy."""
+        """Soft actor-critic's loss, which raises the smaller critic's value and the entropy."""
         actions, log_prob = sample(self.actor, batch.observations, noise.actor)
         q = minimum(self.critic_1(batch.observations, actions), self.critic_2(batch.observations, actions))
         if noise.bc is not None:
-            # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
+            # CORL's behaviour cloning scores a fresh sample of the policy, not the data's action.
             _, q = sample(self.actor, batch.observations, noise.bc)
         assert log_prob.shape == q.shape == batch.rewards.shape
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
@@ -285,7 +285,7 @@ class CQL:
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         q_random = critic(batch.observations, random)
         q_current = critic(batch.observations, current)
-        # The next actions are judged in the current states.
+        # The next actions are evaluated in the current states.
         q_next = critic(batch.observations, next)
         sampled = everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
         if hp.cql_importance_sample:
@@ -302,14 +302,14 @@ class CQL:
         }
 
     def penalty(self, gap: Tensor, alpha_prime: Tensor) -> Tensor:
-        """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
+        """The conservative term; as in CORL, cql_alpha also multiplies the Lagrange form."""
         hp = self.hp
         if hp.cql_lagrange:
             return alpha_prime * hp.cql_alpha * (gap - hp.cql_target_action_gap)
         return hp.cql_alpha * gap
 
     def alpha_prime_loss(self, gap_1: Tensor, gap_2: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the conservative term's weight while the gaps lie above their target."""
+        """Raises the conservative term's weight while the gaps are above their target."""
         alpha_prime = clamp(exp(self.log_alpha_prime()), 0.0, 1e6)
         loss = -0.5 * (self.penalty(gap_1, alpha_prime) + self.penalty(gap_2, alpha_prime))
         return loss, {"alpha_prime": alpha_prime}
@@ -334,13 +334,13 @@ class CQL:
         return losses[0] + losses[1], metrics
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step: every loss at the parameters before it, then every step; last the targets."""
+        """One gradient step: every loss at the old parameters, then every optimiser's step; last the targets."""
         hp = self.hp
         self.total_it += 1
         actor_loss, aux = self.actor_loss(batch, noise)
         metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_loss, "alpha": self.temperature()}
         critic_loss, critic_metrics = self.critic_loss(batch, noise)
-        # As in CORL, what is not tuned is logged as 0.
+        # As in CORL, these are logged as 0 if they are not tuned.
         untuned = dict.fromkeys(("alpha_loss", "alpha_prime", "alpha_prime_loss"), torch.zeros_like(critic_loss))
         metrics |= critic_metrics | untuned
         if hp.cql_lagrange:
@@ -406,7 +406,7 @@ def save(trainer: CQL, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: CQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours or of CORL's, whose two temperatures are pickled modules; returns what it holds."""
+    """Loads a checkpoint, ours or CORL's, whose two temperatures are pickled modules; returns its contents."""
     content = load_checkpoint(path, "cql", trainer.parts(), pickled=[Scalar])
     trainer.total_it = content["total_it"]
     return content

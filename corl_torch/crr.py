@@ -1,4 +1,4 @@
-"""CRR in PyTorch: imitation of those of the data's actions that the critics prefer. Its twin is `corl_jax/crr.py`.
+"""CRR in PyTorch: imitation of the data's actions that the critics prefer. Its twin is `corl_jax/crr.py`.
 
 Wang et al., Critic Regularized Regression, 2020, https://arxiv.org/abs/2006.15134
 """
@@ -34,7 +34,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -42,21 +42,21 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # How an advantage becomes a weight: 1 where it is positive, or exp(advantage / advantage_temperature)
+    # How an advantage becomes a weight: 1 if it is positive, else 0; or exp(advantage / advantage_temperature)
     weight_type: str = choice("binary", "exp")
     # Temperature of the exponential weights
     advantage_temperature: float = positive(1.0)
     # Largest exponential weight
     max_weight: float = positive(20.0)
-    # An action is compared with the mean value of sampled actions, or the largest one
+    # Value that an action is compared with: the mean of sampled actions' values, or the largest
     advantage_type: str = choice("mean", "max")
     # Actions sampled in each state, for the advantage and to choose from when acting
     n_action_samples: int = bounded(4, low=1)
-    # How targets follow their networks: a little at each update, or as copies at some
+    # How targets follow their networks: a little in each update, or as a copy after some updates
     target_update_type: str = choice("soft", "hard")
     # Rate at which the soft targets follow their networks
     tau: float = bounded(0.005, low=0, high=1)
-    # Updates from one copy of the hard targets to the next
+    # Updates between two copies into the hard targets
     target_update_period: int = bounded(100, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -64,7 +64,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "CRR-D4RL"
     name: str = "CRR"
@@ -78,7 +78,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     actor_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Widths of the critics' hidden layers
     critic_hidden_dims: tuple[int, ...] = widths(256, 256)
-    # Start the target policy as a copy; d3rlpy from 2.1.0 to 2.8.1 starts it with weights of its own
+    # Start the target policy as a copy; d3rlpy from 2.1.0 to 2.8.1 initialises it separately
     copy_target_policy: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
@@ -88,7 +88,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
 
 def hidden(inputs: Sequence[int], hidden_dims: Sequence[int]) -> list[nn.Module]:
-    """Hidden layers with ReLU, of inputs of these sizes side by side; then d3rlpy tries the layers on random rows."""
+    """Hidden layers with ReLU for concatenated inputs of these sizes, which d3rlpy then tries on random rows."""
     dims = [sum(inputs), *hidden_dims]
     layers = [layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())]
     probe(*inputs)
@@ -96,12 +96,12 @@ def hidden(inputs: Sequence[int], hidden_dims: Sequence[int]) -> list[nn.Module]
 
 
 def mlp(inputs: Sequence[int], hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
+    """Hidden layers with ReLU, then a linear layer."""
     return nn.Sequential(*hidden(inputs, hidden_dims), nn.Linear(hidden_dims[-1], output_dim))
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution around an action, which tanh keeps within its bounds."""
+    """The policy: a normal distribution around an action that tanh keeps within its bounds."""
 
     def __init__(self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
         super().__init__()
@@ -131,13 +131,13 @@ class Critics(nn.Module):
 
 
 def sample(actor: Actor, observations: Tensor, noise: Tensor) -> Tensor:
-    """Actions (B, n, A) for observations (B, S) and noise (B, n, A), cut to [-max_action, max_action]."""
+    """Actions (B, n, A) for observations (B, S) and noise (B, n, A), clipped to [-max_action, max_action]."""
     mean, std = actor(observations)
     return clamp(mean[:, None] + std[:, None] * noise, -actor.max_action, actor.max_action)
 
 
 def log_prob(actor: Actor, observations: Tensor, actions: Tensor) -> Tensor:
-    """The log-density (B,) of actions (B, A); that samples are cut does not enter it."""
+    """The log-density (B,) of actions (B, A), which ignores that samples are clipped."""
     mean, std = actor(observations)
     log_density = -square(actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
     return log_density.sum(axis=-1)
@@ -147,7 +147,7 @@ LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 
 
 def repeat(observations: Tensor, n: int) -> Tensor:
-    """Each of the observations (B, S) n times, (B, n, S)."""
+    """The observations (B, S), each repeated n times: (B, n, S)."""
     return tile(observations[:, None], (1, n, 1))
 
 
@@ -159,7 +159,7 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, 1, A): the target policy's next actions
     target: Tensor
-    # Standard normal, (B, n, A): the policy's actions with which the data's are compared
+    # Standard normal, (B, n, A): the policy's actions that the data's are compared with
     actor: Tensor
 
 
@@ -167,13 +167,13 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
     """An update's batch indices (B,), from NumPy's global generator as in d3rlpy, and its noise, from torch's."""
     indices = np.random.randint(0, dataset_size, size=hp.batch_size)
     target = torch.randn(1, hp.batch_size, action_dim, device=device)
-    # d3rlpy draws the samples of all states, one after the other.
+    # d3rlpy draws one sample for all states, then the next.
     actor = torch.randn(hp.n_action_samples, hp.batch_size, action_dim, device=device)
     return index_tensor(indices, device), Noise(target.swapaxes(0, 1), actor.swapaxes(0, 1))
 
 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
-    """The policy's draws for one step of an episode, (n, A + 1): each action's normal noise and a Gumbel number."""
+    """The policy's draws for one step of an episode, (n, A + 1): each action's normal noise and Gumbel noise."""
     normal = generator.standard_normal((hp.n_action_samples, action_dim))
     return np.concatenate([normal, generator.gumbel(size=(hp.n_action_samples, 1))], axis=-1)
 
@@ -196,17 +196,17 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
 def target_rate(hp: Hyperparameters, copies: bool) -> float:
-    """The targets' step: a little at each update, or all the way where the update copies."""
+    """The targets' step size: tau in each update, or 1 in an update that copies."""
     return hp.tau if hp.target_update_type == "soft" else float(copies)
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "actor_target": ("targ_policy",),
@@ -245,7 +245,7 @@ class CRR:
 
     @torch.no_grad()
     def advantage(self, batch: Batch, noise: Noise) -> Tensor:
-        """How much better each of the data's actions is than sampled ones, (B,)."""
+        """The advantage (B,) of each of the data's actions over sampled ones."""
         hp, actor, critic = self.hp, self.actor, self.critic
         actions = sample(actor, batch.observations, noise.actor)
         values = critic(repeat(batch.observations, hp.n_action_samples), actions).mean(axis=0)
@@ -255,7 +255,7 @@ class CRR:
         return q - value
 
     def weights(self, advantage: Tensor) -> Tensor:
-        """How much each of the data's actions counts, (B,), by its advantage (B,)."""
+        """The weight (B,) of each of the data's actions, from its advantage (B,)."""
         hp = self.hp
         if hp.weight_type == "binary":
             return (advantage > 0.0).to(advantage.dtype)
@@ -301,7 +301,7 @@ class CRR:
 def policy(acting: nn.ModuleDict, observations: Tensor, noise: Tensor) -> Tensor:
     """The policy's actions (E, A) for observations (E, S) and noise (E, n, A + 1).
 
-    One of n samples is drawn, with the critics' values as logits: the argmax of value and Gumbel noise is such a draw.
+    One of n samples is drawn with the critics' values as logits, as the argmax of value plus Gumbel noise.
     """
     actions = sample(acting["actor"], observations, noise[..., :-1])
     values = acting["critic"](repeat(observations, noise.shape[1]), actions).mean(axis=0)
@@ -312,7 +312,7 @@ def policy(acting: nn.ModuleDict, observations: Tensor, noise: Tensor) -> Tensor
 
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> CRR:
-    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     dims, critic_dims = config.actor_hidden_dims, config.critic_hidden_dims
     actor, target = (Actor(state_dim, action_dim, max_action, dims) for _ in range(2))
     critic, _ = (Critics(state_dim, action_dim, critic_dims, config.n_critics) for _ in range(2))
@@ -328,7 +328,7 @@ def save(trainer: CRR, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: CRR, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents."""
     content = load_checkpoint(path, "crr", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content

@@ -1,4 +1,4 @@
-"""Decision Transformer in PyTorch: a sequence model that is asked for a return and names the action that earns it.
+"""Decision Transformer in PyTorch: a sequence model that is given a return to reach, and predicts the actions for it.
 
 Its twin is `corl_jax/dt.py`.
 
@@ -33,7 +33,7 @@ from shared.runs.task import Extract, Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Width of a token
     embedding_dim: int = bounded(128, low=1)
@@ -45,17 +45,17 @@ class Hyperparameters:
     seq_len: int = bounded(20, low=1)
     # Share of the attention weights that dropout zeroes
     attention_dropout: float = bounded(0.1, low=0, high=0.99)
-    # Share of what a block adds to its tokens that dropout zeroes
+    # Share of each block's output that dropout zeroes before it is added to the tokens
     residual_dropout: float = bounded(0.1, low=0, high=0.99)
     # Share of the embedded tokens that dropout zeroes
     embedding_dropout: float = bounded(0.1, low=0, high=0.99)
     # Learning rate after the warm-up
     learning_rate: float = positive(1e-4)
-    # Adam's rates of forgetting: of the gradient, of its square
+    # Adam's decay rates: for the gradient, and for its square
     betas: tuple[float, float] = numbers((0.9, 0.999), low=0.0, high=1.0)
-    # Weight decay, on every parameter
+    # Weight decay of every parameter
     weight_decay: float = bounded(1e-4, low=0)
-    # Largest norm of a gradient; null: any
+    # Largest norm of a gradient, which is clipped to it; null: no clipping
     clip_grad: float | None = positive(0.25)
     # Windows in a batch
     batch_size: int = bounded(64, low=1)
@@ -65,7 +65,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DT-D4RL"
     name: str = "DT"
@@ -76,18 +76,18 @@ class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
     n_episodes: int = bounded(100, low=1)
     # Seed of the weights, the batches and dropout
     seed: int = bounded(10, low=0, high=2**32 - 1)
-    # Refuse PyTorch's operations whose result may differ from run to run; without effect in JAX
+    # Refuse operations that are not deterministic, in PyTorch; no effect in JAX
     deterministic_torch: bool = False
-    # Longest episode in steps: evaluated ones are cut there, and the data's may be one longer
+    # Longest episode, in steps: evaluations cut episodes there, and the data's may be one step longer
     episode_len: int = bounded(1000, low=1)
     # Bound of every action component
     max_action: float = positive(1.0)
-    # Factor on returns; null: CORL's 0.001 for D4RL's names, elsewhere 1 by the largest return of the data
+    # Factor on returns; null: CORL's 0.001 for D4RL's names, otherwise 1 / the largest return of the data
     reward_scale: float | None = positive(None)
-    # Loader processes in CORL, without effect here; kept so that its files load
+    # Loader processes in CORL; no effect here; kept so that CORL's files load
     num_workers: int = bounded(4, low=0)
-    # Returns to prompt for, each in an evaluation of its own; the first one's score is the run's. Null: CORL's 12000,
-    # 6000, or, for your own data, the best return and the one halfway between worst and best
+    # Returns to prompt for, each in a separate evaluation; the first one's score is the run's. Null: CORL's 12000 and
+    # 6000, or, for your own data, the best return and the middle between the worst and the best
     target_returns: tuple[float, ...] | None = numbers(None)
 
 
@@ -95,7 +95,7 @@ class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
 
 
 def take_windows(dataset: Trajectories, indices: Tensor, seq_len: int) -> Windows:
-    """The windows of K = `seq_len` steps that begin at the rows `indices` (B,), filled with zeros after the end."""
+    """The windows of K = `seq_len` steps that begin at the rows `indices` (B,), padded with zeros after the end."""
     steps = arange(seq_len, device=indices.device)
     rows = take(dataset, (indices[:, None] + steps).clip(max=len(dataset.actions) - 1))
     inside = steps < rows.remaining[:, :1]
@@ -103,7 +103,7 @@ def take_windows(dataset: Trajectories, indices: Tensor, seq_len: int) -> Window
         observations=where(inside[..., None], rows.observations, 0.0),
         actions=where(inside[..., None], rows.actions, 0.0),
         returns=where(inside, rows.returns, 0.0),
-        # They count on behind the end, as in CORL.
+        # The counting continues after the end, as in CORL.
         timesteps=rows.timesteps[:, :1].to(steps.dtype) + steps,
         mask=inside.to(rows.returns.dtype),
     )
@@ -113,18 +113,18 @@ def take_windows(dataset: Trajectories, indices: Tensor, seq_len: int) -> Window
 
 
 class BlockDropout(NamedTuple):
-    """Masks to multiply by in a block, for Q queries: all 3K tokens, or in the last block the K states alone."""
+    """Masks to multiply by in a block, for Q queries: all 3K tokens, or only the K states in the last block."""
 
     # (B, H, Q, 3K): the attention weights
     attention: Tensor | None
-    # (B, Q, E): what attention adds to its tokens
+    # (B, Q, E): attention's output, before it is added to the tokens
     output: Tensor | None
-    # (B, Q, E): what the MLP adds to its tokens
+    # (B, Q, E): the MLP's output, before it is added to the tokens
     mlp: Tensor | None
 
 
 class Dropout(NamedTuple):
-    """Masks to multiply by; each is None at a rate of 0, all of them where the policy acts."""
+    """Masks to multiply by; each is None at a rate of 0, and all of them are None when the policy acts."""
 
     # (B, 3K, E): the embedded tokens
     embedding: Tensor | None
@@ -132,7 +132,7 @@ class Dropout(NamedTuple):
 
 
 def dropped(inputs: Tensor, mask: Tensor | None) -> Tensor:
-    """Inputs under a dropout mask of their shape, if there is one."""
+    """The inputs, under a dropout mask of their shape if there is one."""
     return inputs if mask is None else inputs * mask
 
 
@@ -153,7 +153,7 @@ class Attention(nn.MultiheadAttention):
 
 
 class Block(nn.Module):
-    """Attention and an MLP, each of which adds to the tokens what it makes of their normalised values."""
+    """Attention and an MLP, each of which reads the normalised tokens and adds its output to the tokens."""
 
     def __init__(self, hp: Hyperparameters) -> None:
         super().__init__()
@@ -166,12 +166,12 @@ class Block(nn.Module):
             nn.GELU(),
             nn.Linear(4 * width, width),
         )
-        # A buffer because CORL's checkpoints hold it
+        # A buffer, because CORL's checkpoints contain it
         num_tokens = 3 * hp.seq_len
         self.register_buffer("causal_mask", torch.ones(num_tokens, num_tokens, dtype=torch.bool).triu(1))
 
     def forward(self, tokens: Tensor, queries: slice, dropout: BlockDropout) -> Tensor:
-        """The tokens `queries` (B, Q, E) of all tokens (B, T, E), each informed by those up to itself."""
+        """New values of the tokens `queries` (B, Q, E), which attend to all tokens (B, T, E) up to themselves."""
         num_tokens = tokens.shape[1]
         normed = self.norm1(tokens)
         forbidden = self.causal_mask[:num_tokens, :num_tokens][queries]
@@ -184,7 +184,7 @@ ALL, STATES = slice(None), slice(1, None, 3)
 
 
 class DecisionTransformer(nn.Module):
-    """From each step's return-to-go and state, and all that came before, to its action."""
+    """Predicts each step's action from its return-to-go, its state and all earlier steps."""
 
     def __init__(
         self, hp: Hyperparameters, state_dim: int, action_dim: int, episode_len: int, max_action: float
@@ -205,13 +205,13 @@ class DecisionTransformer(nn.Module):
     def forward(
         self, observations: Tensor, actions: Tensor, returns: Tensor, timesteps: Tensor, dropout: Dropout
     ) -> Tensor:
-        """The actions (B, T, A) for windows of T steps, see `Windows`; the one at a step ignores what comes after."""
+        """The actions (B, T, A) for windows of T steps, see `Windows`; a step's action ignores all later tokens."""
         times = self.timestep_emb(timesteps)
         embedded = (self.return_emb(returns[..., None]), self.state_emb(observations), self.action_emb(actions))
         # A return, a state and an action for each step: (B, 3T, E)
         tokens = (stack(embedded, axis=2) + times[:, :, None]).reshape(-1, 3 * times.shape[1], times.shape[2])
         tokens = dropped(self.emb_norm(tokens), dropout.embedding)
-        # Of the last block nothing but the states is read.
+        # Only the states are read from the last block.
         queries = [ALL] * (len(self.blocks) - 1) + [STATES]
         for block, *arguments in zip(self.blocks, queries, dropout.blocks, strict=True):
             tokens = block(tokens, *arguments)
@@ -227,7 +227,7 @@ def reset_parameters(module: nn.Module) -> None:
 
 
 def no_dropout(hp: Hyperparameters) -> Dropout:
-    """Where the policy acts."""
+    """No masks, for when the policy acts."""
     return Dropout(None, (BlockDropout(None, None, None),) * hp.num_layers)
 
 
@@ -243,13 +243,14 @@ class Noise(NamedTuple):
 def draw_noise(hp: Hyperparameters, lengths: np.ndarray, device: torch.device) -> tuple[Tensor, Noise]:
     """The rows (B,) at which an update's windows begin, and its dropout masks.
 
-    CORL without loader processes draws the same. NumPy's global generator draws a trajectory for each window, each as
-    likely as it is long. Python's generator draws a step of that trajectory. Then torch's generator draws the masks.
+    CORL draws the same without loader processes. NumPy's global generator draws a trajectory for each window, in
+    proportion to its length. Python's generator draws a step of that trajectory. Then torch's generator draws the
+    masks.
 
     Args:
-        hp: Tells the sizes.
+        hp: Contains the sizes.
         lengths: The number of rows of each trajectory.
-        device: Of both results.
+        device: The device of both results.
     """
     shares = np.cumsum(lengths / lengths.sum())
     chosen = np.searchsorted(shares / shares[-1], np.random.random_sample(hp.batch_size), side="right")
@@ -259,7 +260,7 @@ def draw_noise(hp: Hyperparameters, lengths: np.ndarray, device: torch.device) -
 
 
 def draw_dropout(hp: Hyperparameters, device: torch.device) -> Dropout:
-    """An update's masks in CORL's order, drawn whole, whatever the last block uses of them."""
+    """An update's masks in CORL's order, drawn in full although the last block uses only a part."""
     size, width, num_tokens = hp.batch_size, hp.embedding_dim, 3 * hp.seq_len
     scores = (size, hp.num_heads, num_tokens, num_tokens)
 
@@ -269,7 +270,7 @@ def draw_dropout(hp: Hyperparameters, device: torch.device) -> Dropout:
     embedding, blocks = draw(hp.embedding_dropout, size, num_tokens, width), []
     for _ in range(hp.num_layers):
         attention = draw(hp.attention_dropout, *scores)
-        # PyTorch's attention returns a transposed array, and dropout draws in the order of the memory.
+        # PyTorch's attention returns a transposed array, and dropout draws in memory order.
         output = draw(hp.residual_dropout, num_tokens, size, width)
         mlp = draw(hp.residual_dropout, size, num_tokens, width)
         blocks.append(BlockDropout(attention, output if output is None else output.transpose(0, 1), mlp))
@@ -300,7 +301,7 @@ class DT:
         self.total_it = 0
 
     def action_loss(self, batch: Windows, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The squared error to the data's actions; steps after a trajectory's end count as entries without error."""
+        """The squared error to the data's actions; steps after a trajectory's end count, with an error of 0."""
         model = self.model
         predicted = model(batch.observations, batch.actions, batch.returns, batch.timesteps, noise.dropout)
         assert predicted.shape == batch.actions.shape
@@ -319,7 +320,7 @@ class DT:
             group["lr"] = learning_rate(hp, self.total_it)
         self.model_optimizer.step()
         self.total_it += 1
-        # As in CORL, the learning rate is the next update's.
+        # As in CORL, this is the next update's learning rate.
         return {"train_loss": loss.detach(), "learning_rate": torch.tensor(learning_rate(hp, self.total_it))}
 
     def act(self, *windows: np.ndarray) -> np.ndarray:
@@ -327,7 +328,7 @@ class DT:
         return on_arrays(policy, self.model, *windows)
 
     def parts(self) -> dict[str, Any]:
-        """The contents of a checkpoint, the model under CORL's key. CORL leaves out the optimizer; ours is in it."""
+        """The contents of a checkpoint: the model, under CORL's key, and the optimiser, which CORL leaves out."""
         return {"model_state": self.model, "model_optimizer": self.model_optimizer}
 
 
@@ -354,14 +355,14 @@ def save(trainer: DT, path: Path, state_mean: np.ndarray, state_std: np.ndarray,
 
 
 def load(trainer: DT, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours or of CORL's, which holds the model alone; returns what it holds."""
+    """Loads a checkpoint, ours or CORL's, which only contains the model; returns its contents."""
     content = load_checkpoint(path, "dt", trainer.parts(), optional=("model_optimizer", "total_it"))
     trainer.total_it = content.get("total_it", 0)
     return content
 
 
 def train(config: TrainConfig) -> Run:
-    """Trains, evaluates every `eval_freq` updates, once for each return to ask for, and fills the run's folder.
+    """Trains, evaluates every `eval_freq` updates, once for each return to prompt for, and fills the run's folder.
 
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used, or a setting contradicts another.
@@ -373,7 +374,7 @@ def train(config: TrainConfig) -> Run:
     torch.use_deterministic_algorithms(config.deterministic_torch)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, config.max_action)
-    # CORL's data loader begins with a draw of its own.
+    # CORL's data loader first makes a draw of its own.
     torch.empty((), dtype=torch.int64).random_()
     run = Run(config, task, "dt", "torch", device)
     history = restore(run, partial(load, trainer), device)

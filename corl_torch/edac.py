@@ -1,4 +1,4 @@
-"""EDAC in PyTorch: SAC-N whose critics must disagree about where to go from the data's actions.
+"""EDAC in PyTorch: SAC-N with critics whose gradients at the data's actions must differ in direction.
 
 Its twin is `corl_jax/edac.py`.
 
@@ -35,7 +35,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -55,7 +55,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, EnsembleConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "EDAC-D4RL"
     name: str = "EDAC"
@@ -66,7 +66,7 @@ class TrainConfig(Hyperparameters, EnsembleConfig):
     n_critics: int = bounded(10, low=2)
     # Bound of every action component
     max_action: float = positive(1.0)
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = False
 
 
@@ -121,7 +121,7 @@ class VectorizedLinear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_critics, input_dim, output_dim))
         self.bias = nn.Parameter(torch.empty(n_critics, 1, output_dim))
-        # PyTorch takes the second axis for the fan-in, which in this layout is the width of the output.
+        # PyTorch uses the second axis as the fan-in, which is the width of the output in this layout.
         for critic in range(n_critics):
             nn.init.kaiming_uniform_(self.weight[critic], a=math.sqrt(5.0))
         nn.init.uniform_(self.bias, -1.0 / math.sqrt(output_dim), 1.0 / math.sqrt(output_dim))
@@ -152,24 +152,24 @@ class Critic(nn.Module):
         nn.init.uniform_(self.critic[-1].bias, -3e-3, 3e-3)
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """The values (E, B) in observations (B, S) of actions (B, A), or (E, B, A): one for each critic."""
+        """The values (E, B) of actions (B, A), or (E, B, A), one for each critic, in observations (B, S)."""
         observations = observations.expand(self.n_critics, *observations.shape)
         actions = actions.expand(*observations.shape[:2], actions.shape[-1])
         return self.critic(concatenate([observations, actions], axis=-1)).squeeze(-1)
 
 
 def smallest(q: Tensor) -> Tensor:
-    """The least of E values (E, B), (B,); its gradient goes to the first critic that has it."""
+    """The smallest (B,) of E values (E, B); its gradient goes to the first critic with this value."""
     return q.min(axis=0).values
 
 
 def norm(vectors: Tensor) -> Tensor:
-    """Lengths along the last axis, which stays; at 0 the gradient is 0."""
+    """Norms along the last axis, which is kept; at 0 the gradient is 0."""
     return vector_norm(vectors, dim=-1, keepdim=True)
 
 
 def alikeness(gradients: Tensor) -> Tensor:
-    """The cosines between all ordered pairs of E gradients (E, B, A): mean over rows, sum over pairs, over E - 1."""
+    """The cosines of all ordered pairs of E gradients (E, B, A): averaged over rows, summed over pairs, over E - 1."""
     directions = (gradients / (norm(gradients) + 1e-10)).transpose(0, 1)
     cosines = directions @ directions.transpose(1, 2)
     different = 1.0 - torch.eye(len(gradients), device=gradients.device)
@@ -182,13 +182,13 @@ def alikeness(gradients: Tensor) -> Tensor:
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Standard normal, (B, A): the policy's actions whose entropy moves the temperature
+    # Standard normal, (B, A): the policy's actions whose entropy the temperature learns from
     alpha: Tensor
     # Standard normal, (B, A): the policy's actions in its own loss
     actor: Tensor
     # Standard normal, (B, A): the policy's next actions in the target
     target: Tensor
-    # Uniform in [0, 1), (B, A): random actions, for the log alone
+    # Uniform in [0, 1), (B, A): random actions, only for the metrics
     random: Tensor
 
 
@@ -215,7 +215,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -234,18 +234,18 @@ class EDAC:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature, (1,): a constant in every loss but its own."""
+        """The entropy temperature, (1,): a constant in every loss except its own."""
         return exp(self.log_temperature.detach())
 
     def alpha_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         log_temperature, actor = self.log_temperature, self.actor
         with torch.no_grad():
             _, log_prob = sample(actor, batch.observations, noise.alpha)
         return (-log_temperature * (log_prob - actor.action_dim)).mean(), {}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Soft actor-critic's: the value under the least hopeful critic, plus entropy."""
+        """Soft actor-critic's loss, which raises the smallest critic's value and the entropy."""
         actor, critic = self.actor, self.critic
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = critic(batch.observations, actions)
@@ -255,7 +255,7 @@ class EDAC:
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
-        """The regression target of all critics, (B,): the least target value of a sampled next action, and entropy."""
+        """The regression target of all critics, (B,): the least target value of a sampled next action, plus entropy."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         next_actions, next_log_prob = sample(actor, batch.next_observations, noise.target)
         next_q = smallest(critic(batch.next_observations, next_actions)) - self.temperature() * next_log_prob
@@ -263,16 +263,16 @@ class EDAC:
         return batch.rewards + hp.discount * (1.0 - batch.terminals) * next_q
 
     def diversity_loss(self, batch: Batch) -> Tensor:
-        """How alike the directions are in which the critics would change the data's actions."""
+        """The similarity of the directions in which the critics would change the data's actions."""
         critic = self.critic
         actions = batch.actions.repeat(critic.n_critics, 1, 1).requires_grad_()
-        # CORL runs the critics a second time, on actions to differentiate by.
+        # CORL runs the critics a second time, on copies of the actions that it differentiates by.
         q = critic(batch.observations, actions)
         (gradients,) = torch.autograd.grad(q.sum(), actions, create_graph=True)
         return alikeness(gradients)
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The critics' squared errors to the same target, added up over the ensemble, and how alike they are."""
+        """The critics' squared errors to the same target, summed over the ensemble, and their gradients' similarity."""
         critic = self.critic
         target = self.td_target(batch, noise)
         q = critic(batch.observations, batch.actions)
@@ -281,7 +281,7 @@ class EDAC:
         return square(q - target).mean(axis=1).sum() + self.hp.eta * diversity_loss, {}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step: temperature, policy, critics, each with what is new before it; then the targets."""
+        """One gradient step: temperature, policy, critics, each with the parts updated before it; then the targets."""
         hp = self.hp
         self.total_it += 1
         alpha_loss, _ = self.alpha_loss(batch, noise)
@@ -297,7 +297,7 @@ class EDAC:
 
     @torch.no_grad()
     def random_std(self, batch: Batch, noise: Noise) -> Tensor:
-        """How far the critics are apart on random actions: what they do not know."""
+        """How much the critics disagree on random actions, a measure of their uncertainty."""
         critic, max_action = self.critic, self.actor.max_action
         actions = -max_action + 2.0 * max_action * noise.random
         return std(critic(batch.observations, actions), axis=0, correction=1).mean()
@@ -342,7 +342,7 @@ def save(trainer: EDAC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: EDAC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or of CORL's, which does not count its updates; returns what it holds."""
+    """Loads a checkpoint, ours or CORL's, which does not count its updates; returns its contents."""
     content = load_checkpoint(path, "edac", trainer.parts(), optional=["total_it"], numbers=["log_alpha"])
     nn.init.constant_(trainer.log_temperature, content["log_alpha"])
     trainer.total_it = content.get("total_it", 0)

@@ -1,4 +1,4 @@
-"""IQL in PyTorch: values of the data's own actions only, learnt by expectile regression, and a policy that weighs them.
+"""IQL in PyTorch: values of the data's own actions only, by expectile regression, and a policy that imitates them.
 
 Its twin is `corl_jax/iql.py`.
 
@@ -37,17 +37,17 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
+    # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
     inverse_temperature: float = bounded(3.0, low=0)
-    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
+    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5, it is nearer to the best
     iql_tau: float = bounded(0.7, low=0, high=1)
-    # Updates in all, and the period in which the policy's learning rate falls to 0
+    # Updates in all, over which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -55,28 +55,28 @@ class Hyperparameters:
     value_lr: float = positive(3e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
-    # First learning rate of the policy
+    # Initial learning rate of the policy
     actor_lr: float = positive(3e-4)
     # Dropout rate after the policy's hidden layers; null: no dropout
     actor_dropout: float | None = bounded(None, low=0, high=0.99)
-    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
-    # for images of 84 x 84
+    # Most pixels that an update shifts an image by, at random: the image is padded with its edges, then cropped. DrQ
+    # uses 4 for images of 84 x 84
     crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "IQL-D4RL"
     name: str = "IQL"
     # Seed of the weights, the batches, the dropout and the evaluation's start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
-    # A deterministic policy, which regresses to actions, in place of a Gaussian one
+    # Use a deterministic policy, which regresses to actions, instead of a Gaussian one
     iql_deterministic: bool = False
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = False
 
 
@@ -84,7 +84,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
 
 
 class Dropout(nn.Identity):
-    """Holds the place of a dropout layer, since a layer's number is part of CORL's names; masks are passed in."""
+    """A placeholder for a dropout layer, because layer numbers are part of CORL's names; masks are passed in."""
 
 
 class MLP(nn.Module):
@@ -110,7 +110,7 @@ class MLP(nn.Module):
     def forward(
         self, observations: Tensor, actions: Tensor | None = None, masks: Iterable[Tensor] | None = None
     ) -> Tensor:
-        """The outputs (B, O) for observations (B, S), or images, and for actions (B, A) beside them, if any.
+        """The outputs (B, O) for observations (B, S), or images, joined with actions (B, A), if any.
 
         Masks (B, 256), if any, multiply the hidden layers.
         """
@@ -126,7 +126,7 @@ class MLP(nn.Module):
 
 
 class TwinQ(nn.Module):
-    """Two critics Q(s, a) with weights of their own."""
+    """Two critics Q(s, a) with separate weights."""
 
     def __init__(self, state_dim: Shape, action_dim: int, encoder: str) -> None:
         super().__init__()
@@ -175,9 +175,10 @@ class Actor(nn.Module):
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Multiplies the policy's two hidden layers, (B, 256) each; None without dropout
+    # Dropout masks for the policy's two hidden layers, (B, 256) each; None without dropout
     dropout: tuple[Tensor, ...] | None
-    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    # With crop_padding: the row and column at which each padded image is cropped, (2, B, 2); observations first, then
+    # next ones
     crops: Tensor | None = None
 
 
@@ -207,12 +208,12 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "qf": ("q_funcs",),
@@ -241,7 +242,7 @@ class IQL:
         return minimum(q1, q2)
 
     def expectile_weight(self, adv: Tensor) -> Tensor:
-        """How much each advantage (B,) counts in V's loss: `iql_tau` where it is positive or 0, else the rest to 1."""
+        """The weight of each advantage (B,) in V's loss: `iql_tau` if it is positive or 0, otherwise 1 - `iql_tau`."""
         return abs(self.hp.iql_tau - 1.0 * (adv < 0.0))
 
     def value_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -254,7 +255,7 @@ class IQL:
 
     @torch.no_grad()
     def td_target(self, batch: Batch) -> Tensor:
-        """The regression target of both critics, (B,): no action is chosen in it."""
+        """The regression target of both critics, (B,), for which no action is chosen."""
         next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_v
@@ -268,7 +269,7 @@ class IQL:
         return (square(q1 - target).mean() + square(q2 - target).mean()) / 2.0, {}
 
     def actor_loss(self, batch: Batch, noise: Noise, adv: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Behaviour cloning, each action weighted by the exponential of its advantage (B,)."""
+        """Behaviour cloning, in which each action is weighted by the exponential of its advantage (B,)."""
         hp, actor = self.hp, self.actor
         # As in CORL, the mean is compared with the data's actions unscaled, whatever the largest action.
         mean, std = actor(batch.observations, noise.dropout)
@@ -283,7 +284,7 @@ class IQL:
         return (weight * bc_loss).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step: every loss at the parameters before it, then every step; last the target critics."""
+        """One gradient step: every loss at the old parameters, then every optimiser's step; last the target critics."""
         hp = self.hp
         self.total_it += 1
         batch = cropped(batch, noise.crops, hp.crop_padding)
@@ -342,7 +343,7 @@ def save(trainer: IQL, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: IQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, d3rlpy's, or CORL's, whose target critics start as copies; returns what it holds."""
+    """Loads a checkpoint, ours, d3rlpy's, or CORL's, whose target critics start as copies; returns its contents."""
     content = load_checkpoint(path, "iql", trainer.parts(), optional=["q_target"], d3rlpy=D3RLPY_NAMES)
     if "q_target" not in content:
         trainer.critic_target.load_state_dict(trainer.critic.state_dict())

@@ -1,4 +1,4 @@
-"""LB-SAC in PyTorch: SAC-N with large batches and a learning rate to match, in place of hundreds of critics.
+"""LB-SAC in PyTorch: SAC-N with large batches and a suitable learning rate, instead of hundreds of critics.
 
 Its twin is `corl_jax/lb_sac.py`.
 
@@ -33,7 +33,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -51,7 +51,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, EnsembleConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "LB-SAC"
     name: str = "LB-SAC"
@@ -62,7 +62,7 @@ class TrainConfig(Hyperparameters, EnsembleConfig):
     n_critics: int = bounded(10, low=2)
     # Layer norm in the critics
     critic_ln: bool = False
-    # Start as SAC-N and EDAC do, with values near 0; else with PyTorch's defaults
+    # Start as SAC-N and EDAC do, with values near 0; false: with PyTorch's defaults
     edac_init: bool = False
     # Bound of every action component
     max_action: float = positive(1.0)
@@ -120,7 +120,7 @@ class VectorizedLinear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_critics, input_dim, output_dim))
         self.bias = nn.Parameter(torch.empty(n_critics, 1, output_dim))
-        # PyTorch takes the second axis for the fan-in, which in this layout is the width of the output.
+        # PyTorch uses the second axis as the fan-in, which is the width of the output in this layout.
         for critic in range(n_critics):
             nn.init.kaiming_uniform_(self.weight[critic], a=math.sqrt(5.0))
         nn.init.uniform_(self.bias, -1.0 / math.sqrt(output_dim), 1.0 / math.sqrt(output_dim))
@@ -143,7 +143,8 @@ class Critic(nn.Module):
         edac_init: bool,
     ) -> None:
         super().__init__()
-        # One for all critics; without it a place is left empty, since a layer's number is part of CORL's names.
+        # One for all critics; without it, an empty layer takes its place, because layer numbers are part of CORL's
+        # names.
         norm = partial(nn.LayerNorm, hidden_dim) if layernorm else nn.Identity
         self.critic = nn.Sequential(
             VectorizedLinear(state_dim + action_dim, hidden_dim, n_critics),
@@ -171,7 +172,7 @@ class Critic(nn.Module):
 
 
 def smallest(q: Tensor) -> Tensor:
-    """The least of E values (E, B), (B,); its gradient goes to the first critic that has it."""
+    """The smallest (B,) of E values (E, B); its gradient goes to the first critic with this value."""
     return q.min(axis=0).values
 
 
@@ -181,13 +182,13 @@ def smallest(q: Tensor) -> Tensor:
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Standard normal, (B, A): the policy's actions whose entropy moves the temperature
+    # Standard normal, (B, A): the policy's actions whose entropy the temperature learns from
     alpha: Tensor
     # Standard normal, (B, A): the policy's actions in its own loss
     actor: Tensor
     # Standard normal, (B, A): the policy's next actions in the target
     target: Tensor
-    # Uniform in [0, 1), (B, A): random actions, for the log alone
+    # Uniform in [0, 1), (B, A): random actions, only for the metrics
     random: Tensor
 
 
@@ -214,7 +215,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -233,18 +234,18 @@ class LB_SAC:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature, (1,): a constant in every loss but its own."""
+        """The entropy temperature, (1,): a constant in every loss except its own."""
         return exp(self.log_temperature.detach())
 
     def alpha_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         log_temperature, actor = self.log_temperature, self.actor
         with torch.no_grad():
             _, log_prob = sample(actor, batch.observations, noise.alpha)
         return (-log_temperature * (log_prob - actor.action_dim)).mean(), {}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Soft actor-critic's: the value under the least hopeful critic, plus entropy."""
+        """Soft actor-critic's loss, which raises the smallest critic's value and the entropy."""
         actor, critic = self.actor, self.critic
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = critic(batch.observations, actions)
@@ -254,7 +255,7 @@ class LB_SAC:
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
-        """The regression target of all critics, (B,): the least target value of a sampled next action, and entropy."""
+        """The regression target of all critics, (B,): the least target value of a sampled next action, plus entropy."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         next_actions, next_log_prob = sample(actor, batch.next_observations, noise.target)
         next_q = smallest(critic(batch.next_observations, next_actions)) - self.temperature() * next_log_prob
@@ -270,7 +271,7 @@ class LB_SAC:
         return square(q - target).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step: temperature, policy, critics, each with what is new before it; then the targets."""
+        """One gradient step: temperature, policy, critics, each with the parts updated before it; then the targets."""
         hp = self.hp
         self.total_it += 1
         alpha_loss, _ = self.alpha_loss(batch, noise)
@@ -286,7 +287,7 @@ class LB_SAC:
 
     @torch.no_grad()
     def random_std(self, batch: Batch, noise: Noise) -> Tensor:
-        """How far the critics are apart on random actions: what they do not know."""
+        """How much the critics disagree on random actions, a measure of their uncertainty."""
         critic, max_action = self.critic, self.actor.max_action
         actions = -max_action + 2.0 * max_action * noise.random
         return std(critic(batch.observations, actions), axis=0, correction=1).mean()
@@ -332,7 +333,7 @@ def save(trainer: LB_SAC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: LB_SAC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or of CORL's, which does not count its updates; returns what it holds."""
+    """Loads a checkpoint, ours or CORL's, which does not count its updates; returns its contents."""
     content = load_checkpoint(path, "lb_sac", trainer.parts(), optional=["total_it"], numbers=["log_alpha"])
     nn.init.constant_(trainer.log_temperature, content["log_alpha"])
     trainer.total_it = content.get("total_it", 0)

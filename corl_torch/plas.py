@@ -1,4 +1,4 @@
-"""PLAS in PyTorch: a policy in the code of a VAE, whose decoder makes the data's actions. Its twin: `corl_jax/plas.py`.
+"""PLAS in PyTorch: a policy in the latent space of a VAE of the data's actions. Its twin is `corl_jax/plas.py`.
 
 Zhou, Bajracharya & Held, PLAS: Latent Action Space for Offline Reinforcement Learning, 2020,
 https://arxiv.org/abs/2011.07213
@@ -33,7 +33,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -45,9 +45,9 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the targets follow their networks
     tau: float = bounded(0.005, low=0, high=1)
-    # Weight of the smallest target value against the largest one
+    # Weight of the smallest target value relative to the largest one
     lam: float = bounded(1.0, low=0, high=1)
-    # Weight of the VAE's divergence from its prior against its reconstruction
+    # Weight of the VAE's divergence from its prior relative to its reconstruction
     kl_weight: float = bounded(0.5, low=0)
     # Updates of the VAE alone, before all others
     vae_iterations: int = bounded(500_000, low=0)
@@ -57,11 +57,11 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "PLAS-D4RL"
     name: str = "PLAS"
-    # Updates in all, the VAE's counted too
+    # Updates in all, including the VAE's own
     max_timesteps: int = bounded(1_000_000, low=1)
     # Critics
     n_critics: int = bounded(2, low=1)
@@ -71,13 +71,13 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     critic_hidden_dims: tuple[int, ...] = widths(400, 300)
     # Widths of the hidden layers of the VAE's encoder and decoder
     vae_hidden_dims: tuple[int, ...] = widths(750, 750)
-    # Let a further network change the decoded action a little: PLAS+P
+    # Let a further network change the decoded action a little, as in PLAS+P
     perturbation: bool = False
     # Largest change of an action by the perturbation, in units of the largest action
     action_flexibility: float = bounded(0.05, low=0)
     # Squash the decoded action by tanh, as in the paper; d3rlpy from 2.1.0 to 2.8.1 does not
     vae_tanh: bool = True
-    # Start the target policy as a copy; d3rlpy from 2.1.0 to 2.8.1 starts it with weights of its own
+    # Start the target policy as a copy; d3rlpy from 2.1.0 to 2.8.1 initialises it separately
     copy_target_policy: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
@@ -87,7 +87,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
 
 def hidden(inputs: Sequence[int], hidden_dims: Sequence[int]) -> list[nn.Module]:
-    """Hidden layers with ReLU, of inputs of these sizes side by side; then d3rlpy tries the layers on random rows."""
+    """Hidden layers with ReLU for concatenated inputs of these sizes, which d3rlpy then tries on random rows."""
     dims = [sum(inputs), *hidden_dims]
     layers = [layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())]
     probe(*inputs)
@@ -95,12 +95,12 @@ def hidden(inputs: Sequence[int], hidden_dims: Sequence[int]) -> list[nn.Module]
 
 
 def mlp(inputs: Sequence[int], hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
+    """Hidden layers with ReLU, then a linear layer."""
     return nn.Sequential(*hidden(inputs, hidden_dims), nn.Linear(hidden_dims[-1], output_dim))
 
 
 class Encoder(nn.Module):
-    """The VAE's encoder: which codes an action may stand for, a normal distribution."""
+    """The VAE's encoder: from an action to a normal distribution of codes."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The VAE's decoder: a code's action, within [-max_action, max_action] where it is squashed."""
+    """The VAE's decoder: from a code to an action, within [-max_action, max_action] if it is squashed."""
 
     def __init__(
         self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int], squashed: bool
@@ -151,7 +151,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class Critics(nn.Module):
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Standard normal, (B, Z): the VAE's codes; all other updates go without
+    # Standard normal, (B, Z): the VAE's codes; None in all other updates
     latent: Tensor | None
 
 
@@ -200,18 +200,18 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
 def divergence(mean: Tensor, std: Tensor) -> Tensor:
-    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    """The KL divergence (B, Z) of normal codes from the prior, for each component of the codes."""
     variance = square(std)
     return 0.5 * (variance + square(mean) - 1.0 - log(variance))
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {
     "actor": ("policy", "perturbation"),
     "actor_target": ("targ_policy", "targ_perturbation"),
@@ -317,7 +317,7 @@ def policy(acting: nn.ModuleDict, observations: Tensor) -> Tensor:
 
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> PLAS:
-    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     dims, latent_dim = config.actor_hidden_dims, 2 * action_dim
     latents = [mlp((state_dim,), dims, latent_dim) for _ in range(2)]
     critic, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config.n_critics) for _ in range(2))
@@ -340,7 +340,7 @@ def save(trainer: PLAS, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: PLAS, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents."""
     content = load_checkpoint(path, "plas", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content

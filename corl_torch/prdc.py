@@ -36,11 +36,11 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
-    # Weight of the value against the distance to the nearest action
+    # Weight of the value relative to the distance to the nearest action
     alpha: float = bounded(2.5, low=0)
-    # Weight of the states against the actions, where the nearest row is searched
+    # Weight of the states relative to the actions, in the search for the nearest row
     state_weight: float = bounded(2.0, low=0)
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -54,7 +54,7 @@ class Hyperparameters:
     policy_noise: float = bounded(0.2, low=0)
     # Bound of that noise, in the same units
     noise_clip: float = bounded(0.5, low=0)
-    # Updates of the critics for each of policy and targets, the first of which comes with the first update
+    # Critic updates per update of the policy and of the targets; the first update has both
     policy_freq: int = bounded(2, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -62,13 +62,13 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "PRDC-D4RL"
     name: str = "PRDC"
     max_timesteps: int = bounded(500_000, low=1)
     observation_scaler: str = choice("standard", "none", "min_max")
-    # How the nearest row is searched: by a tree on the host, by all distances on the device, or as is faster there
+    # How the nearest row is found: with a tree on the host, from all distances on the device, or whichever is faster
     search: str = choice("auto", "tree", "brute")
     # Critics
     n_critics: int = bounded(2, low=1)
@@ -90,7 +90,7 @@ def mlp(inputs: Sequence[int], hidden_dims: Sequence[int], output_dim: int) -> n
 
 
 class Actor(nn.Module):
-    """The policy: an action for each observation, (B, S) to (B, A)."""
+    """The policy, which gives an action for each observation: (B, S) to (B, A)."""
 
     def __init__(self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -103,14 +103,14 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
         super().__init__()
         self.members = nn.ModuleList(mlp((state_dim, action_dim), hidden_dims, 1) for _ in range(n_critics))
 
     def forward(self, observations: Tensor, actions: Tensor, first: int | None = None) -> Tensor:
-        """The values (N, B) of actions (B, A) in observations (B, S); only those of the first so many critics."""
+        """The values (N, B) of actions (B, A) in observations (B, S), by the first few critics (`first`), or by all."""
         inputs = concatenate([observations, actions], axis=-1)
         return stack([member(inputs).squeeze(-1) for member in self.members[:first]])
 
@@ -159,7 +159,7 @@ def search_keys(observations: Tensor, actions: Tensor, state_weight: float) -> T
 
 
 def constrained(dataset: Batch, config: "TrainConfig") -> ConstrainedDataset:
-    """The dataset of N rows, all of which can be searched."""
+    """The dataset of N rows, and a search among all of them."""
     keys = search_keys(dataset.observations, dataset.actions, config.state_weight)
     return ConstrainedDataset(dataset, search_among(keys, config.search))
 
@@ -185,12 +185,12 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "actor_target": ("targ_policy",),
@@ -246,7 +246,7 @@ class PRDC:
         return -weight * q.mean() + distance, {"dc_loss": distance.detach()}
 
     def nearest_actions(self, batch: ConstrainedBatch, actions: Tensor) -> Tensor:
-        """The actions (B, A) of those rows of the dataset that are nearest to the states with these actions (B, A)."""
+        """The actions (B, A) of the dataset's rows that are nearest to these states with these actions (B, A)."""
         keys = search_keys(batch.observations, actions, self.hp.state_weight)
         return take(batch.dataset.rows, batch.dataset.search.nearest(keys)).actions
 
@@ -284,7 +284,7 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> PRDC:
-    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     actor, _ = (Actor(state_dim, action_dim, max_action, config.actor_hidden_dims) for _ in range(2))
     critic, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config.n_critics) for _ in range(2))
     device = resolve_device(config.device)
@@ -297,7 +297,7 @@ def save(trainer: PRDC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: PRDC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents."""
     content = load_checkpoint(path, "prdc", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content

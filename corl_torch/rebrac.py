@@ -1,4 +1,4 @@
-"""ReBRAC in PyTorch: TD3 that is held to the data's actions in both losses, with LayerNorm in the critics.
+"""ReBRAC in PyTorch: TD3 tied to the data's actions by both losses, with LayerNorm in the critics.
 
 Its twin is `corl_jax/rebrac.py`.
 
@@ -33,7 +33,7 @@ from shared.runs.task import Extract, Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the actor
     actor_lr: float = positive(1e-3)
@@ -59,7 +59,7 @@ class Hyperparameters:
     critic_ln: bool = True
     # Standard deviation of the noise on the target policy's action
     policy_noise: float = bounded(0.2, low=0)
-    # That noise is clipped to plus and minus this
+    # That noise is clipped to plus or minus this
     noise_clip: float = bounded(0.5, low=0)
     # Critic updates per update of the actor and of the targets
     policy_freq: int = bounded(2, low=1)
@@ -71,7 +71,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, EvalSeedConfig, EpochsConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "rebrac"
     name: str = "rebrac"
@@ -118,7 +118,7 @@ class Actor(nn.Module):
 
 
 class Critic(nn.Module):
-    """Both critics, each with weights of its own: (B, S) and (B, A) to (2, B)."""
+    """Both critics, with separate weights: (B, S) and (B, A) to (2, B)."""
 
     def __init__(self, hp: Hyperparameters, state_dim: int, action_dim: int) -> None:
         super().__init__()
@@ -140,14 +140,14 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, A): smooths the target policy
     target: Tensor
-    # Uniform in [-1, 1), (B, A): random actions, for the log alone
+    # Uniform in [-1, 1), (B, A): random actions, only for the metrics
     random: Tensor
 
 
 def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,), from NumPy's global generator, and its noise, from torch's.
 
-    CORL's file is written in JAX, whose draws no generator of PyTorch's makes; their order here is its order.
+    CORL's file is written in JAX, and no generator of PyTorch makes the same draws; only the order is the same.
     """
     shape = (hp.batch_size, action_dim)
     indices = np.random.randint(0, dataset_size, size=hp.batch_size)
@@ -169,7 +169,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -189,7 +189,7 @@ class ReBRAC:
     def td_target(self, batch: SarsaBatch, noise: Noise) -> Tensor:
         """The regression target of both critics, (B,): the smaller target value of a smoothed target action.
 
-        The further that action lies from what the data did next, the less it is worth.
+        The further that action is from the data's next action, the lower its value.
         """
         hp, actor, critic = self.hp, self.actor_target, self.critic_target
         smoothing = clip(hp.policy_noise * noise.target, -hp.noise_clip, hp.noise_clip)
@@ -231,7 +231,7 @@ class ReBRAC:
         metrics = {"critic_loss": loss} | aux
         if self.total_it % hp.policy_freq == 0:
             loss, aux = self.actor_loss(batch, noise)
-            # As in CORL the actor's target follows the actor as it was before this step, the critics' as it is now.
+            # As in CORL, the actor's target follows the actor before this step, and the critics' the new critics.
             soft_update(self.actor_target, self.actor, hp.tau)
             gradient_step(loss, self.actor_optimizer)
             soft_update(self.critic_target, self.critic, hp.tau)
@@ -277,7 +277,7 @@ def save(trainer: ReBRAC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: ReBRAC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours; returns what it holds."""
+    """Loads one of our checkpoints; returns its contents."""
     content = load_checkpoint(path, "rebrac", trainer.parts())
     trainer.total_it = content["total_it"]
     return content

@@ -30,9 +30,9 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
-    # Weight of the Q term against behaviour cloning
+    # Weight of the Q term relative to behaviour cloning
     alpha: float = bounded(2.5, low=0)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -40,7 +40,7 @@ class Hyperparameters:
     tau: float = bounded(0.005, low=0, high=1)
     # Standard deviation of the noise on the target policy's action, in units of the largest action
     policy_noise: float = bounded(0.2, low=0)
-    # That noise is clipped to plus and minus this, in units of the largest action
+    # That noise is clipped to plus or minus this, in units of the largest action
     noise_clip: float = bounded(0.5, low=0)
     # Critic updates per update of the actor and of the targets
     policy_freq: int = bounded(2, low=1)
@@ -50,15 +50,15 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "TD3_BC-D4RL"
     name: str = "TD3_BC"
-    # Exploration noise; CORL declares it and never uses it, kept so that its files load
+    # Exploration noise; no effect, because CORL declares it but never uses it; kept so that CORL's files load
     expl_noise: float = bounded(0.1, low=0)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = False
 
 
@@ -138,7 +138,7 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -146,7 +146,7 @@ def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
 TARGETS = ("actor_target", "critic_1_target", "critic_2_target")
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "actor_target": ("targ_policy",),
@@ -260,7 +260,7 @@ def save(trainer: TD3_BC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: TD3_BC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, d3rlpy's, or CORL's, whose targets start as copies; returns what it holds."""
+    """Loads a checkpoint, ours, d3rlpy's, or CORL's, whose targets start as copies; returns its contents."""
     content = load_checkpoint(path, "td3_bc", trainer.parts(), optional=TARGETS, d3rlpy=D3RLPY_NAMES)
     for name in TARGETS:
         if name not in content:

@@ -1,4 +1,4 @@
-"""UWAC in PyTorch: BEAR, and what dropout makes the critics doubt weighs less. Its twin is `corl_jax/uwac.py`.
+"""UWAC in PyTorch: BEAR with less weight on values that vary under dropout. Its twin is `corl_jax/uwac.py`.
 
 Wu, Zhai, Srivastava, Susskind, Zhang, Salakhutdinov & Goh, Uncertainty Weighted Actor-Critic for Offline Reinforcement
 Learning, 2021, https://arxiv.org/abs/2105.08140
@@ -36,7 +36,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -50,53 +50,53 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Weight of the smallest target value against the largest one
+    # Weight of the smallest target value relative to the largest one
     lam: float = bounded(0.75, low=0, high=1)
-    # Weight of the VAE's divergence from its prior against its reconstruction
+    # Weight of the VAE's divergence from its prior relative to its reconstruction
     kl_weight: float = bounded(0.5, low=0)
-    # The MMD that the policy is allowed
+    # Largest MMD that the policy is allowed
     alpha_threshold: float = bounded(0.07, low=0)
     # Kernel of the MMD
     mmd_kernel: str = choice("gaussian", "laplacian")
-    # Width of either kernel
+    # Width of the kernel
     mmd_sigma: float = positive(20.0)
-    # Actions sampled in each state on either side of the MMD
+    # Actions sampled in each state for each side of the MMD
     n_mmd_action_samples: int = bounded(4, low=1)
-    # Actions sampled in each next state of the target
+    # Actions sampled in each next state for the critics' target
     n_target_samples: int = bounded(10, low=1)
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
     # Widths of the critics' hidden layers
     critic_hidden_dims: tuple[int, ...] = widths(256, 256)
-    # Share of the critics' hidden units that dropout zeroes, also where they are evaluated
+    # Share of the critics' hidden units that dropout zeroes, also when they are only evaluated
     drop_rate: float = bounded(0.1, low=0, high=0.99)
-    # Passes of a critic, each with a dropout of its own, whose variance is its doubt
+    # Passes of a critic, each with its own dropout, whose variance is the critic's uncertainty
     n_passes: int = bounded(100, low=2)
-    # How fast the weight falls with the variance, or what is divided by it
+    # How fast the weight falls with the variance, or the number that the variance divides
     variance_scale: float = bounded(0.5, low=0)
-    # Weigh by the exponential of -variance_scale * variance; else by variance_scale / variance
+    # Weights are the exponential of -variance_scale * variance; false: variance_scale / variance
     exp_weight: bool = True
-    # Least weight
+    # Smallest weight
     clip_bottom: float = bounded(0.0, low=0)
-    # Greatest weight
+    # Largest weight
     clip_top: float = bounded(1.0, low=0)
-    # Weigh the values in the policy's loss, too
+    # Weight the values in the policy's loss, too
     weigh_actor: bool = True
-    # Penalty on positive values, times the variance of their target
+    # Penalty on positive values, multiplied by the variance of their target
     q_penalty: float = bounded(0.0, low=0)
     # Let the penalty grow with the exponential of the variance
     exp_penalty: bool = False
-    # First updates, in which the policy learns to imitate the data by the MMD alone
+    # Number of first updates, in which the policy only learns to imitate the data through the MMD
     imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
-    # The variance in the target is that of the best action, as in the paper; the authors' code takes the largest one
+    # Use the best action's variance in the target, as in the paper; false: the largest one, as in the authors' code
     variance_at_best: bool = True
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "UWAC-D4RL"
     name: str = "UWAC"
@@ -108,11 +108,11 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     actor_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Widths of the hidden layers of the VAE's encoder and decoder
     vae_hidden_dims: tuple[int, ...] = widths(750, 750)
-    # Weight of the MMD at the start
+    # Initial weight of the MMD
     initial_alpha: float = positive(1.0)
     # Divide each of the critics' weights by its largest singular value
     spectral_norm: bool = True
-    # Begin with target critics that equal the critics, as is usual; the authors' code draws them anew
+    # Start with target critics that equal the critics, as is usual; the authors' code draws them separately
     copy_targets: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
@@ -128,7 +128,7 @@ def hidden(input_dim: int, hidden_dims: Sequence[int]) -> list[nn.Module]:
 
 
 class Encoder(nn.Module):
-    """The VAE's encoder: which codes an action may stand for, a normal distribution."""
+    """The VAE's encoder: from an action to a normal distribution of codes."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The VAE's decoder: the action of a code."""
+    """The VAE's decoder: from a code to an action."""
 
     def __init__(self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class Decoder(nn.Module):
 
 
 def reset(layer: nn.Linear, bound: float | None = None) -> None:
-    """A last layer begins within a bound; a hidden one within its number of outputs to -1/2, with a bias of 0.1."""
+    """A last layer starts within a bound; a hidden one, within plus or minus outputs^(-1/2), with a bias of 0.1."""
     if bound is None:
         nn.init.uniform_(layer.weight, -(layer.out_features**-0.5), layer.out_features**-0.5)
         nn.init.constant_(layer.bias, 0.1)
@@ -168,7 +168,7 @@ def reset(layer: nn.Linear, bound: float | None = None) -> None:
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution, whose samples tanh puts within [-max_action, max_action]."""
+    """The policy: a normal distribution whose samples are squashed by tanh to be within [-max_action, max_action]."""
 
     def __init__(self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class SpectralLinear(nn.Linear):
     """A linear layer whose weight W is divided by u W v, which is its largest singular value for the right u and v."""
 
     def forward(self, inputs: Tensor, direction: Direction | None) -> Tensor:
-        """Maps (..., in) to (..., out); without a direction by the weight as it is."""
+        """Maps (..., in) to (..., out); without a direction, the weight is used as it is."""
         weight = self.weight
         if direction is not None:
             u, v = direction
@@ -204,7 +204,7 @@ class SpectralLinear(nn.Linear):
 
 
 def dropped(inputs: Tensor, kept: Tensor, rate: float) -> Tensor:
-    """Inputs of which the others are 0, as much larger as fewer are left."""
+    """The kept inputs, scaled up to make up for the others, which are 0."""
     return inputs * (kept / (1.0 - rate))
 
 
@@ -228,7 +228,7 @@ class Critic(nn.Module):
 
 
 class Critics(nn.Module):
-    """Two critics Q(s, a) with weights of their own."""
+    """Two critics Q(s, a) with separate weights."""
 
     def __init__(
         self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], drop_rate: float, spectral_norm: bool
@@ -245,10 +245,10 @@ class Critics(nn.Module):
         directions: Sequence[Sequence[Direction]],
         kept: Sequence[Sequence[Tensor]],
     ) -> Tensor:
-        """The values (N, ...) of actions (..., A) in observations (..., S), by the first N critics, which have masks.
+        """The values (N, ...) of actions (..., A) in observations (..., S), from the first N critics, which have masks.
 
-        An axis of length 1 in observations and actions stands for the masks' passes. Each input of a hidden layer is
-        then computed once.
+        Observations and actions may have length 1 along the axis of the masks' passes. Inputs of a hidden layer are
+        then only computed once.
         """
         inputs = concatenate([observations, actions], axis=-1)
         members = zip(self.members, directions, kept, strict=False)
@@ -256,18 +256,18 @@ class Critics(nn.Module):
 
 
 class LayerDirections(nn.Module):
-    """The directions of one layer, of length 1. They are no parameters that learn."""
+    """The directions of one layer, of length 1. They are not trained."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        # A single output has one direction alone, whose sign cancels.
+        # A single output has only one direction, whose sign cancels.
         u = unit(torch.randn(outputs)) if outputs > 1 else torch.ones(1)
         self.u = nn.Parameter(u, requires_grad=False)
         self.v = nn.Parameter(unit(torch.randn(inputs)), requires_grad=False)
 
 
 class Directions(nn.Module):
-    """For each layer of two critics, in which direction its weight stretches most, as far as that is known."""
+    """Estimates, for each layer of two critics, of the directions in which its weight stretches most."""
 
     def __init__(self, input_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -280,13 +280,13 @@ class Directions(nn.Module):
 
 
 def unit(vector: Tensor) -> Tensor:
-    """The vector at length 1."""
+    """The vector, scaled to length 1."""
     return vector / norm(vector)
 
 
 @torch.no_grad()
 def iterate(directions: Directions, critic: Critics) -> None:
-    """One power iteration, in place: each direction turns to where the weight stretches more."""
+    """One power iteration, in place: each direction turns towards the one that the weight stretches most."""
     for layers, member in zip(directions.members, critic.members, strict=True):
         for direction, layer in zip(layers, member.net, strict=True):
             direction.v.copy_(unit(direction.u @ layer.weight))
@@ -302,7 +302,7 @@ def mean_and_variance(
 
 
 def weight(hp: Hyperparameters, variance: Tensor) -> Tensor:
-    """How much values count whose variance (...) is known, (...)."""
+    """The weights (...) of values with these variances (...)."""
     certainty = exp(-hp.variance_scale * variance) if hp.exp_weight else hp.variance_scale / variance
     return clamp(certainty, hp.clip_bottom, hp.clip_top)
 
@@ -314,14 +314,14 @@ def raw_sample(actor: Actor, observations: Tensor, noise: Tensor) -> Tensor:
 
 
 def kernel(x: Tensor, y: Tensor, name: str, sigma: float) -> Tensor:
-    """How alike each of the actions x (B, n, A) is to each of y (B, m, A); the mean of all pairs, (B,)."""
+    """The kernel of actions x (B, n, A) and y (B, m, A), averaged over all pairs, (B,)."""
     difference = x[:, :, None] - y[:, None]
     distance = square(difference) if name == "gaussian" else abs(difference)
     return exp(-distance.sum(axis=-1) / (2.0 * sigma)).mean(axis=(1, 2))
 
 
 def repeat(observations: Tensor, n: int) -> Tensor:
-    """Each of the observations (B, S) n times, (B, n, S)."""
+    """The observations (B, S), each repeated n times: (B, n, S)."""
     return tile(observations[:, None], (1, n, 1))
 
 
@@ -333,13 +333,13 @@ Masks = tuple[tuple[Tensor, ...], ...]
 
 
 class Dropout(NamedTuple):
-    """Which hidden units are kept."""
+    """The hidden units that are kept."""
 
-    # (B, n, K, H) each: of the target critics
+    # (B, n, K, H) each: for the target critics
     target: Masks
-    # (B, H) each: of the critics, where they learn
+    # (B, H) each: for the critics, when they learn
     critic: Masks
-    # (B, K, H) each: of the critics, where the policy learns
+    # (B, K, H) each: for the critics, when the policy learns
     actor: Masks
 
 
@@ -352,7 +352,7 @@ class Noise(NamedTuple):
     target: Tensor
     # Standard normal, (B, m, Z): the codes of actions like the data's, for the MMD
     codes: Tensor
-    # Standard normal, (B, m, A): the policy's actions, for the MMD; the first one's value is learnt from
+    # Standard normal, (B, m, A): the policy's actions, for the MMD; the policy also learns from the first one's value
     actor: Tensor
     dropout: Dropout
 
@@ -386,7 +386,7 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
     """The policy's draws for one step of an episode, (n, A + K H), for the H hidden units of a critic in K passes.
 
-    Of each action its noise, standard normal, and which units are kept, 1 or 0.
+    Each action has its noise, standard normal, and 1 for each unit that is kept, 0 for the others.
     """
     units = hp.n_passes * sum(hp.critic_hidden_dims)
     noise = generator.standard_normal((hp.n_action_samples, action_dim), np.float32)
@@ -412,20 +412,20 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def differentiate(loss: Tensor, network: nn.Module) -> None:
-    """Leaves the gradient of the loss in the network, and in none that it came through."""
+    """Stores the loss's gradient in this network, and in none of the networks that it passed through."""
     parameters = list(network.parameters())
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
         parameter.grad = gradient
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
 def divergence(mean: Tensor, std: Tensor) -> Tensor:
-    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    """The KL divergence (B, Z) of normal codes from the prior, for each component of the codes."""
     variance = square(std)
     return 0.5 * (variance + square(mean) - 1.0 - log(variance))
 
@@ -482,7 +482,7 @@ class UWAC:
         return batch.rewards + hp.discount * next_v * (1.0 - batch.terminals), variance
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The weighed squared errors of both critics to the same target, and a penalty on what they doubt."""
+        """The weighted squared errors of both critics to the same target, and a penalty on uncertain values."""
         hp, critic, directions = self.hp, self.critic, self.directions
         target, variance = self.td_target(batch, noise)
         q = critic(batch.observations, batch.actions, directions(), noise.dropout.critic)
@@ -493,7 +493,7 @@ class UWAC:
         return loss.sum(), {"weight": certainty.mean()}
 
     def mmd(self, batch: Batch, noise: Noise, own: Tensor) -> Tensor:
-        """How far the policy's samples (B, m, A) lie from actions like the data's, (B,): the root of MMD^2."""
+        """The MMD (B,) between the policy's samples (B, m, A) and actions like the data's: the root of MMD^2."""
         hp, decoder = self.hp, self.decoder
         with torch.no_grad():
             observations = repeat(batch.observations, hp.n_mmd_action_samples)
@@ -502,13 +502,13 @@ class UWAC:
         return sqrt(alike(own, own) + alike(data, data) - 2.0 * alike(own, data) + 1e-6)
 
     def mmd_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The policy's MMD beyond what is allowed, with its weight."""
+        """The policy's MMD beyond its limit, times its weight."""
         actor = self.actor
         mmd = self.mmd(batch, noise, raw_sample(actor, batch.observations, noise.actor))
         return (exp(self.log_alpha()) * (mmd - self.hp.alpha_threshold)).mean(), {"mmd": mmd.detach()}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The same, and the smaller value of the first sample, as much as the critics are certain of it."""
+        """The same, and the smaller value of the first sample, weighted by the critics' certainty."""
         hp, actor, critic, directions = self.hp, self.actor, self.critic, self.directions
         own = raw_sample(actor, batch.observations, noise.actor)
         mmd = self.mmd(batch, noise, own)
@@ -521,16 +521,16 @@ class UWAC:
         return (exp(self.log_alpha()) * (mmd - hp.alpha_threshold) - q).mean(), {"mmd": mmd.detach()}
 
     def alpha_loss(self, mmd: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The MMD's weight rises where the MMD (B,) is above what is allowed."""
+        """Raises the MMD's weight while the MMD (B,) is above its limit."""
         return -(exp(self.log_alpha()) * (mmd - self.hp.alpha_threshold)).mean(), {}
 
     @property
     def warms_up(self) -> bool:
-        """Whether the policy learns by the MMD alone in the next update."""
+        """Whether the policy only learns from the MMD in the next update."""
         return self.total_it < self.hp.imitation_steps
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step: the VAE; critics, policy and MMD's weight, of the same networks; target critics."""
+        """One gradient step: the VAE; critics, policy and MMD's weight, all from the same networks; target critics."""
         hp, warms_up = self.hp, self.warms_up
         self.total_it += 1
         vae_loss, _ = self.vae_loss(batch, noise)
@@ -539,7 +539,7 @@ class UWAC:
         iterate(self.directions, self.critic)
         critic_loss, metrics = self.critic_loss(batch, noise)
         differentiate(critic_loss, self.critic)
-        # The authors' networks iterate whenever they are called, which is here the second time.
+        # The authors' networks iterate whenever they are called, and this is the second call.
         iterate(self.directions, self.critic)
         actor_loss, aux = self.mmd_loss(batch, noise) if warms_up else self.actor_loss(batch, noise)
         differentiate(actor_loss, self.actor)
@@ -604,7 +604,7 @@ def save(trainer: UWAC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: UWAC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint; returns what it holds."""
+    """Loads a checkpoint; returns its contents."""
     content = load_checkpoint(path, "uwac", trainer.parts())
     trainer.total_it = content["total_it"]
     return content

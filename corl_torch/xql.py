@@ -1,4 +1,4 @@
-"""XQL in PyTorch: values of the data's own actions only, learnt by Gumbel regression, and a policy that weighs them.
+"""XQL in PyTorch: values of the data's own actions only, by Gumbel regression, and a policy that imitates them.
 
 Its twin is `corl_jax/xql.py`.
 
@@ -35,21 +35,21 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Temperature of the Gumbel loss, the paper's beta: towards 0, V(s) nears the largest value of the data's actions
+    # Temperature of the Gumbel loss, the paper's beta: towards 0, V(s) approaches the data's best action's value
     loss_temp: float = positive(1.0)
     # Largest error that the Gumbel loss sees, in units of its temperature; null: no bound
     max_clip: float | None = unbounded(7.0)
     # Form of the Gumbel loss: divided by the largest exponential in the batch, or the logarithm of its mean
     gumbel_form: str = choice("rescaled", "log")
-    # Steps of V in an update, all on the same rows
+    # Gradient steps of V in an update, all on the same rows
     value_updates: int = bounded(1, low=1)
-    # Uniform actions in each state that V learns from besides the data's
+    # Uniform actions per state that V learns from, in addition to the data's
     random_actions: int = bounded(0, low=0)
     # Add noise to the data's actions that V learns from
     noise: bool = False
@@ -57,7 +57,7 @@ class Hyperparameters:
     noise_std: float = bounded(0.1, low=0)
     # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
     inverse_temperature: float = bounded(3.0, low=0)
-    # Updates in all, and the time in which the policy's learning rate falls to 0
+    # Updates in all, over which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(1024, low=1)
@@ -65,7 +65,7 @@ class Hyperparameters:
     value_lr: float = positive(3e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
-    # First learning rate of the policy
+    # Initial learning rate of the policy
     actor_lr: float = positive(3e-4)
     # How the policy's learning rate falls: along a cosine, or not at all
     opt_decay_schedule: str = choice("cosine", "none")
@@ -75,7 +75,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "XQL-D4RL"
     name: str = "XQL"
@@ -83,7 +83,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     seed: int = bounded(0, low=0, high=2**32 - 1)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-    # Scale rewards so that returns of locomotion span 1000, and take 1 off AntMaze's
+    # Scale rewards so that returns of locomotion span 1000, and subtract 1 from AntMaze's
     normalize_reward: bool = True
 
 
@@ -91,11 +91,11 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
 
 class Dropout(nn.Identity):
-    """Holds the place of a dropout layer; masks are passed in."""
+    """A placeholder for a dropout layer; masks are passed in."""
 
 
 def linear(input_dim: int, output_dim: int) -> nn.Linear:
-    """A layer with an orthogonal weight of gain sqrt(2) and a bias of 0, the last ones too."""
+    """A layer with an orthogonal weight of gain sqrt(2) and a bias of 0, even if it is a last layer."""
     layer = nn.Linear(input_dim, output_dim)
     nn.init.orthogonal_(layer.weight, gain=math.sqrt(2.0))
     nn.init.zeros_(layer.bias)
@@ -103,7 +103,7 @@ def linear(input_dim: int, output_dim: int) -> nn.Linear:
 
 
 class MLP(nn.Module):
-    """Two hidden layers of 256 with ReLU, LayerNorm before it if asked for: (B, I) to (B, O)."""
+    """Two hidden layers of 256 with ReLU, after LayerNorm if the settings say so: (B, I) to (B, O)."""
 
     def __init__(self, input_dim: int, output_dim: int, layer_norm: bool = False, has_dropout: bool = False) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class MLP(nn.Module):
 
 
 class TwinQ(nn.Module):
-    """Two critics Q(s, a) with weights of their own."""
+    """Two critics Q(s, a) with separate weights."""
 
     def __init__(self, state_dim: int, action_dim: int) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class Noise(NamedTuple):
     random: Tensor | None
     # Standard normal, (B, A): noise on the data's actions that V learns from; None without noise
     action: Tensor | None
-    # Multiplies the policy's two hidden layers, (B, 256) each; None without dropout
+    # Dropout masks for the policy's two hidden layers, (B, 256) each; None without dropout
     dropout: tuple[Tensor, ...] | None
 
 
@@ -199,15 +199,15 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
 
 # The largest weight of an action in the policy's loss
 MAX_WEIGHT = 100.0
-# Noise on the data's actions is clipped to plus and minus this
+# Noise on the data's actions is clipped to plus or minus this
 NOISE_CLIP = 0.5
-# Errors of a critic count by their square up to this size, and by their size beyond it
+# Errors of a critic count quadratically up to this size, and linearly beyond it
 HUBER_DELTA = 20.0
 LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 
 
 def huber(error: Tensor) -> Tensor:
-    """Half the square of small errors (B,), a line beyond `HUBER_DELTA`."""
+    """Half the square of small errors (B,), and a line beyond `HUBER_DELTA`."""
     size = abs(error)
     return where(size <= HUBER_DELTA, square(error) / 2.0, HUBER_DELTA * (size - HUBER_DELTA / 2.0))
 
@@ -227,7 +227,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -273,7 +273,7 @@ class XQL:
         growth, unit = exp(z - largest), exp(-largest)
         if hp.gumbel_form == "rescaled":
             return (growth - z * unit - unit).mean()
-        # The gradient of log(mean(e^z - z)), also where z is clipped
+        # The gradient of log(mean(e^z - z)), even if z is clipped
         slope = (growth - unit) / (growth - z * unit).mean()
         return (slope.detach() * error).mean()
 
@@ -287,13 +287,13 @@ class XQL:
 
     @torch.no_grad()
     def weights(self, batch: Batch) -> Tensor:
-        """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
+        """The weight of each of the data's actions, (B,): the exponential of its advantage, up to a cap."""
         adv = self.target_q(batch.observations, batch.actions) - self.value(batch.observations)
         assert adv.shape == batch.rewards.shape
         return clamp(exp(self.hp.inverse_temperature * adv), max=MAX_WEIGHT)
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Behaviour cloning, each of the data's actions with its weight."""
+        """Weighted behaviour cloning of the data's actions."""
         actor = self.actor
         mean, std = actor(batch.observations, noise.dropout)
         log_density = -square(batch.actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
@@ -304,7 +304,7 @@ class XQL:
 
     @torch.no_grad()
     def td_target(self, batch: Batch) -> Tensor:
-        """The regression target of both critics, (B,): no action is chosen in it."""
+        """The regression target of both critics, (B,), for which no action is chosen."""
         next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_v
@@ -318,7 +318,7 @@ class XQL:
         return huber(q1 - target).mean() + huber(q2 - target).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step: V; the policy, then the critics, on the new V; the target critics."""
+        """One gradient step: V; the policy and then the critics, with the new V; the target critics."""
         hp = self.hp
         for _ in range(hp.value_updates):
             value_loss, _ = self.value_loss(batch, noise)
@@ -370,7 +370,7 @@ def save(trainer: XQL, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: XQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours; returns what it holds."""
+    """Loads one of our checkpoints; returns its contents."""
     content = load_checkpoint(path, "xql", trainer.parts())
     trainer.total_it = content["total_it"]
     return content

@@ -1,4 +1,4 @@
-"""Behaviour cloning of finite actions in JAX: the likeliest of the data's.
+"""Behaviour cloning of finite actions in JAX: the policy takes the action that is most likely in the data.
 
 Its twin is `corl_torch/discrete/bc.py`.
 
@@ -42,15 +42,15 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate
     learning_rate: float = positive(1e-3)
-    # Added to the root in Adam's step
+    # Adam's epsilon, which is added to the root in its step
     adam_eps: float = positive(1e-8)
     # Weight of the penalty on the policy's outputs
     logit_penalty: float = bounded(0.5, low=0)
-    # Penalise log-probabilities, as d3rlpy 2.8.1 does; else the policy's outputs, as BCQ's authors do
+    # Penalise log-probabilities, as d3rlpy 2.8.1 does; false: the policy's outputs, as BCQ's authors do
     penalize_log_probs: bool = False
     # Transitions in a batch
     batch_size: int = bounded(100, low=1)
@@ -58,7 +58,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, ImitationConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DiscreteBC"
     name: str = "DiscreteBC"
@@ -74,13 +74,13 @@ class TrainConfig(Hyperparameters, ImagesConfig, ImitationConfig):
 
 
 def mlp(encoder: str, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Convolutions if there are any, hidden layers with ReLU, and a linear one."""
+    """Convolutions if there are any, hidden layers with ReLU, then a linear layer."""
     hidden = [layer for width in hidden_dims for layer in (Linear(width), nn.relu)]
     return nn.Sequential([*convolutions(encoder), *hidden, Linear(output_dim)])
 
 
 class Actor(nn.Module):
-    """The policy: how likely each action is."""
+    """The policy, which gives a logit to each action."""
 
     action_dim: int
     encoder: str
@@ -145,7 +145,7 @@ class BC(struct.PyTreeNode):
 
 @jax.jit
 def act(actor: Network, observations: Array) -> Array:
-    """The likeliest actions (E,) for observations (E, S)."""
+    """The most likely actions (E,) for observations (E, S)."""
     return argmax(actor(observations), axis=-1)
 
 

@@ -1,4 +1,4 @@
-"""BCQ of finite actions in JAX: Q-learning over those actions that an imitator of the data finds likely enough.
+"""BCQ of finite actions in JAX: Q-learning over the actions that an imitator of the data finds likely enough.
 
 Its twin is `corl_torch/discrete/bcq.py`.
 
@@ -42,19 +42,19 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate
     learning_rate: float = positive(6.25e-5)
-    # Added to the root in Adam's step
+    # Adam's epsilon, which is added to the root in its step
     adam_eps: float = positive(1e-8)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Weight of the penalty on the imitator's outputs; the paper's is 0.01
     logit_penalty: float = bounded(0.5, low=0)
-    # Penalise the imitator's log-probabilities, as d3rlpy 2.8.1 does; else its outputs, as the paper's authors do
+    # Penalise the imitator's log-probabilities, as d3rlpy 2.8.1 does; false: its outputs, as the paper's authors do
     penalize_log_probs: bool = False
-    # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
+    # Updates between two copies of the critics into the targets; the first update makes the first copy
     target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
@@ -62,7 +62,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DiscreteBCQ"
     name: str = "DiscreteBCQ"
@@ -74,9 +74,9 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     n_critics: int = bounded(1, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
-    # Least likelihood of an action that may be chosen, as a share of the likeliest action's
+    # Smallest probability of an action that may be chosen, as a share of the most likely action's
     likelihood_threshold: float = bounded(0.3, low=0, high=1)
-    # The imitator shares the first critic's hidden layers; otherwise it has its own
+    # Let the imitator share the first critic's hidden layers; false: it has its own
     share_encoder: bool = True
 
 
@@ -106,7 +106,7 @@ class Critic(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics with weights of their own."""
+    """N critics with separate weights."""
 
     action_dim: int
     encoder: str
@@ -123,7 +123,7 @@ class Critics(nn.Module):
 
 
 class Imitator(nn.Module):
-    """How likely the data's actions are, on the first critic's hidden layers or on its own."""
+    """The imitator: how likely the data's actions are, on the first critic's hidden layers or its own."""
 
     action_dim: int
     encoder: str
@@ -136,7 +136,7 @@ class Imitator(nn.Module):
         self.net = nn.Sequential([*layers, Linear(self.action_dim)])
 
     def __call__(self, observations: Array, features: Array) -> Array:
-        """Logits (B, A), of observations (B, S) or of the first critic's last hidden layer (B, H)."""
+        """Logits (B, A) for observations (B, S), or for the first critic's last hidden layer (B, H)."""
         return self.net(features if self.share_encoder else observations)
 
 
@@ -146,7 +146,7 @@ def value(q: Array, actions: Array) -> Array:
 
 
 def constrained(critic: Network, imitator: Network, observations: Array) -> Array:
-    """The actions (B,) of the highest mean value among those likely enough, for observations (B, S)."""
+    """The actions (B,) with the highest mean value among the likely enough ones, for observations (B, S)."""
     q, features = critic(observations)
     logits = imitator(observations, features)
     likelihood = exp(logits - amax(logits, axis=-1, keepdims=True))
@@ -180,7 +180,7 @@ def gradient_step(state: "BCQ", part: str, gradient: Network) -> "BCQ":
 
 
 def huber(error: Array) -> Array:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
@@ -221,7 +221,7 @@ class BCQ(struct.PyTreeNode):
         return td_loss + imitator_loss, {"td_loss": td_loss, "imitator_loss": imitator_loss}
 
     def update(self, batch: Batch, noise: Noise, copied: bool | Array) -> tuple["BCQ", dict[str, Array]]:
-        """One gradient step; then, where `copied`, the targets become copies of the new critics."""
+        """One gradient step; then, if `copied`, the targets become copies of the new critics."""
         state = self
         networks = state.critic, state.imitator
         (loss, terms), gradients = value_and_grad(state.critic_loss, has_aux=True)(networks, batch)
@@ -277,7 +277,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
     return BCQ(
         critic=critic,
         imitator=imitator,
-        # A donated state may hold no array twice, so the targets are copies.
+        # A donated state must not contain an array twice, so the targets are copies.
         critic_target=jax.tree.map(jnp.copy, critic),
         critic_optimizer=adam(hp).init(critic),
         imitator_optimizer=adam(hp).init(imitator),

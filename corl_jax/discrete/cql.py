@@ -1,4 +1,4 @@
-"""CQL of finite actions in JAX: Q-learning whose critics value what the data lack no higher than what they hold.
+"""CQL of finite actions in JAX: Q-learning that pushes down the values of actions that are not in the data.
 
 Its twin is `corl_torch/discrete/cql.py`. All actions of a state can be listed, so nothing is sampled.
 
@@ -41,20 +41,20 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate
     learning_rate: float = positive(6.25e-5)
-    # Added to the root in Adam's step
+    # Adam's epsilon, which is added to the root in its step
     adam_eps: float = positive(1e-8)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Weight of the conservative term
     cql_alpha: float = bounded(1.0, low=0)
-    # The critics choose the next action, which the targets then value, as in d3rlpy; else the targets do both, as in
+    # The critics choose the next action and the targets give its value, as in d3rlpy; false: the targets do both, as in
     # the paper's experiments
     double: bool = False
-    # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
+    # Updates between two copies of the critics into the targets; the first update makes the first copy
     target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
@@ -66,16 +66,16 @@ class Hyperparameters:
     n_quantiles: int = later(bounded(32, low=1))
     # With iqn: quantiles whose mean decides how to act
     n_greedy_quantiles: int = later(bounded(32, low=1))
-    # With iqn: cosines of a fraction
+    # With iqn: cosines that encode a fraction
     embed_size: int = later(bounded(64, low=1))
-    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
-    # of images of 84 by 84
+    # Most pixels that an update shifts an image by, at random: the image is padded with its edges, then cropped. DrQ
+    # uses 4 for images of 84 x 84
     crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DiscreteCQL"
     name: str = "DiscreteCQL"
@@ -91,13 +91,13 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
 
 
 def mlp(encoder: str, hidden_dims: Sequence[int], *outputs: int) -> nn.Sequential:
-    """Convolutions if there are any, hidden layers with ReLU, and perhaps a linear one."""
+    """Convolutions if there are any, hidden layers with ReLU, and perhaps a linear layer."""
     hidden = [layer for width in hidden_dims for layer in (Linear(width), nn.relu)]
     return nn.Sequential([*convolutions(encoder), *hidden, *map(Linear, outputs)])
 
 
 class Critics(nn.Module):
-    """N critics Z(s, .) of all actions at once, with weights of their own: means or quantiles of the return."""
+    """N critics Z(s, .) of all actions at once, with separate weights: the return's mean or quantiles."""
 
     action_dim: int
     encoder: str
@@ -117,9 +117,9 @@ class Critics(nn.Module):
         self.members = [member() for _ in range(hp.n_critics)]
 
     def __call__(self, observations: Array, fractions: Array | None = None) -> list[Array]:
-        """Each critic's quantiles (B, A, K) of all actions in observations (B, S); of a mean there is one.
+        """Each critic's quantiles (B, A, K) of all actions in observations (B, S); a mean counts as one.
 
-        Implicit ones stand at the fractions (N, B, K), or without them at even ones.
+        IQN's are at the fractions (N, B, K), or, without these, at evenly spaced ones.
         """
         if not self.implicit:
             return [member(observations).reshape(-1, self.action_dim, self.n_quantiles) for member in self.members]
@@ -134,7 +134,7 @@ def value(q: Sequence[Array], actions: Array) -> Array:
 
 
 def expected(q: Sequence[Array]) -> Array:
-    """The values (B, A) of all critics together, by their quantiles (B, A, K)."""
+    """The values (B, A) of all actions, averaged over all critics and their quantiles (B, A, K)."""
     return stack([quantiles.mean(axis=-1) for quantiles in q]).mean(axis=0)
 
 
@@ -145,7 +145,7 @@ def smallest(q: Array) -> Array:
 
 
 def greedy(q: Sequence[Array]) -> Array:
-    """The actions (B,) that all critics together value most, by their quantiles (B, A, K); of equal ones the first."""
+    """The actions (B,) with the highest value, by all critics' quantiles (B, A, K); the first of equal ones."""
     return argmax(expected(q), axis=-1)
 
 
@@ -163,7 +163,8 @@ class Noise(NamedTuple):
     error: Array | None = None
     # For the conservative term
     conservative: Array | None = None
-    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    # With crop_padding: the row and column at which each padded image is cropped, (2, B, 2); observations first, then
+    # next ones
     crops: Array | None = None
 
 
@@ -197,12 +198,12 @@ def gradient_step(state: "CQL", gradient: Network) -> "CQL":
 
 
 def huber(error: Array) -> Array:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
 def fractions(hp: Hyperparameters, q: Array, drawn: Array | None) -> Array | None:
-    """The fractions of the quantiles q (N, B, K): with qr the middles of equal parts (K,), with iqn those drawn."""
+    """The fractions of the quantiles q (N, B, K): with qr the middles of equal parts (K,), with iqn the drawn ones."""
     if hp.critic != "qr":
         return drawn
     bounds = jnp.arange(q.shape[-1] + 1, dtype=q.dtype) / q.shape[-1]
@@ -212,7 +213,7 @@ def fractions(hp: Hyperparameters, q: Array, drawn: Array | None) -> Array | Non
 def quantile_huber(q: Array, fractions: Array | None, target: Array) -> Array:
     """Huber's loss (N, B) of quantiles (N, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
-    What lies below a quantile weighs one less its fraction, the rest its fraction. Means have no fractions.
+    Targets below a quantile have the weight 1 minus its fraction, and all others its fraction. Means have no fractions.
     """
     error = target[:, :, None] - q[:, :, None]
     loss = huber(error)
@@ -222,7 +223,7 @@ def quantile_huber(q: Array, fractions: Array | None, target: Array) -> Array:
 
 
 def gap(q: Sequence[Array], actions: Array) -> Array:
-    """The gap (B,) between the soft maximum of all actions' values and the data's action, by quantiles (B, A, K)."""
+    """The gap (B,) between the soft maximum of all actions' values and the data's, by quantiles (B, A, K)."""
     values = expected(q)
     return logsumexp(values, axis=-1) - (values * one_hot(actions, values.shape[-1])).sum(axis=-1)
 
@@ -250,14 +251,14 @@ class CQL(struct.PyTreeNode):
         return batch.rewards[:, None] + hp.discount * next_q * (1.0 - batch.terminals[:, None])
 
     def critic_loss(self, critic: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Huber's loss of all critics against one target, added up, and the conservative term with its weight."""
+        """Huber's loss of all critics against one target, added up, plus the weighted conservative term."""
         batch = cropped(batch, noise.crops, self.hp.crop_padding)
         target = self.td_target(batch, noise)
         quantiles = critic(batch.observations, noise.error)
         q = value(quantiles, batch.actions)
         assert q.shape[1] == len(target)
         td_loss = quantile_huber(q, fractions(self.hp, q, noise.error), target).mean(axis=1).sum()
-        # Without fractions a second pass would be the first.
+        # Without fractions, a second pass would equal the first.
         if noise.conservative is not None:
             quantiles = critic(batch.observations, noise.conservative)
         conservative_loss = gap(quantiles, batch.actions).mean()
@@ -265,7 +266,7 @@ class CQL(struct.PyTreeNode):
         return loss, {"td_loss": td_loss, "conservative_loss": conservative_loss}
 
     def update(self, batch: Batch, noise: Noise, copied: bool | Array) -> tuple["CQL", dict[str, Array]]:
-        """One gradient step; then, where `copied`, the targets become copies of the new critics."""
+        """One gradient step; then, if `copied`, the targets become copies of the new critics."""
         state = self
         (loss, terms), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
         state = gradient_step(state, gradient)
@@ -308,7 +309,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
     hp = narrow(config, Hyperparameters)
     module = Critics(action_dim, config.encoder, config.hidden_dims, hp)
     critic = Network.create(module, key, jnp.zeros((1, *axes(state_dim))))
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     critic_target = jax.tree.map(jnp.copy, critic)
     return CQL(critic=critic, critic_target=critic_target, critic_optimizer=adam(hp).init(critic), hp=hp)
 

@@ -1,7 +1,7 @@
-"""IQL of finite actions in JAX: values of the data's own actions only, and a policy that weighs them.
+"""IQL of finite actions in JAX: values of the data's own actions only, and a policy that imitates them by weight.
 
-Its twin is `corl_torch/discrete/iql.py`. The paper has vectors of actions. Here a critic values all actions at once,
-and the policy gives a probability to each.
+Its twin is `corl_torch/discrete/iql.py`. The paper's actions are vectors. Here a critic values all actions at once, and
+the policy gives a probability to each.
 
 Kostrikov et al., Offline Reinforcement Learning with Implicit Q-Learning, 2021, https://arxiv.org/abs/2110.06169
 """
@@ -44,17 +44,17 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
+    # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
     inverse_temperature: float = bounded(3.0, low=0)
-    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
+    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5, it is nearer to the best
     iql_tau: float = bounded(0.7, low=0, high=1)
-    # Updates in all, and the time in which the policy's learning rate falls to 0
+    # Updates in all, over which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -62,7 +62,7 @@ class Hyperparameters:
     value_lr: float = positive(3e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
-    # First learning rate of the policy
+    # Initial learning rate of the policy
     actor_lr: float = positive(3e-4)
     # How the policy's learning rate falls: along a cosine, or not at all
     opt_decay_schedule: str = choice("cosine", "none")
@@ -70,7 +70,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DiscreteIQL"
     name: str = "DiscreteIQL"
@@ -86,18 +86,18 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
 
 
 def linear(output_dim: int) -> Linear:
-    """A layer with Glorot's uniform weight and a bias of 0, the last ones too."""
+    """A layer with Glorot's uniform weight and a bias of 0, even if it is a last layer."""
     return Linear(output_dim, kernel_init=xavier_uniform(gain=1.0), bias_init=zeros)
 
 
 def mlp(encoder: str, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Convolutions if there are any, hidden layers with ReLU, and a linear one."""
+    """Convolutions if there are any, hidden layers with ReLU, then a linear layer."""
     hidden = [layer for width in hidden_dims for layer in (linear(width), nn.relu)]
     return nn.Sequential([*convolutions(encoder), *hidden, linear(output_dim)])
 
 
 class TwinQ(nn.Module):
-    """Two critics Q(s, .), which value all actions at once, with weights of their own."""
+    """Two critics Q(s, .), which value all actions at once, with separate weights."""
 
     action_dim: int
     encoder: str
@@ -127,7 +127,7 @@ class ValueFunction(nn.Module):
 
 
 class Actor(nn.Module):
-    """The policy: how likely each action is."""
+    """The policy, which gives a logit to each action."""
 
     action_dim: int
     encoder: str
@@ -184,7 +184,7 @@ def gradient_step(state: "IQL", part: str, gradient: Network) -> "IQL":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -205,7 +205,7 @@ class IQL(struct.PyTreeNode):
         return amin(value(self.critic_target(batch.observations), batch.actions), axis=0)
 
     def expectile_weight(self, adv: Array) -> Array:
-        """How much each advantage (B,) counts in V's loss: `iql_tau` where it is positive, else the rest to 1."""
+        """The weight of each advantage (B,) in V's loss: `iql_tau` if it is positive, otherwise 1 - `iql_tau`."""
         return where(adv > 0.0, self.hp.iql_tau, 1.0 - self.hp.iql_tau)
 
     def value_loss(self, value: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
@@ -216,7 +216,7 @@ class IQL(struct.PyTreeNode):
         return (self.expectile_weight(adv) * square(adv)).mean(), {}
 
     def td_target(self, batch: Batch) -> Array:
-        """The regression target of both critics, (B,): no action is chosen in it."""
+        """The regression target of both critics, (B,), for which no action is chosen."""
         next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + self.hp.discount * next_v * (1.0 - batch.terminals)
@@ -229,21 +229,21 @@ class IQL(struct.PyTreeNode):
         return square(q - target).mean(axis=1).sum(), {}
 
     def weights(self, batch: Batch) -> Array:
-        """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
+        """The weight of each of the data's actions, (B,): the exponential of its advantage, up to a cap."""
         q = amin(value(self.critic(batch.observations), batch.actions), axis=0)
         adv = q - self.value(batch.observations)
         assert adv.shape == batch.rewards.shape
         return minimum(exp(self.hp.inverse_temperature * adv), MAX_WEIGHT)
 
     def actor_loss(self, actor: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
-        """Behaviour cloning, each of the data's actions with its weight."""
+        """Weighted behaviour cloning of the data's actions."""
         log_probs = log_softmax(actor(batch.observations), axis=-1)
         log_prob, weights = value(log_probs, batch.actions), self.weights(batch)
         assert log_prob.shape == weights.shape
         return -(weights * log_prob).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["IQL", dict[str, Array]]:
-        """One gradient step: every loss, then the targets, at the parameters before it; then every step."""
+        """One gradient step: every loss, then the targets, at the old parameters; then every optimiser's step."""
         state, hp = self, self.hp
         (value_loss, _), value_gradient = value_and_grad(state.value_loss, has_aux=True)(state.value, batch)
         (q_loss, _), critic_gradient = value_and_grad(state.q_loss, has_aux=True)(state.critic, batch)
@@ -257,7 +257,7 @@ class IQL(struct.PyTreeNode):
 
 @jax.jit
 def act(actor: Network, observations: Array) -> Array:
-    """The likeliest actions (E,) for observations (E, S)."""
+    """The most likely actions (E,) for observations (E, S)."""
     return argmax(actor(observations), axis=-1)
 
 
@@ -292,7 +292,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
         critic=critic,
         value=value,
         actor=actor,
-        # A donated state may hold no array twice, so the target is a copy.
+        # A donated state must not contain an array twice, so the target is a copy.
         critic_target=jax.tree.map(jnp.copy, critic),
         value_optimizer=adam("value", hp).init(value),
         critic_optimizer=adam("critic", hp).init(critic),

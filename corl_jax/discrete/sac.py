@@ -1,4 +1,4 @@
-"""SAC of finite actions in JAX: an actor-critic that is paid for entropy, and sums over all actions.
+"""SAC of finite actions in JAX: an actor-critic that is rewarded for entropy, and sums over all actions.
 
 Its twin is `corl_torch/discrete/sac.py`. It learns from a dataset, and nothing is sampled.
 
@@ -42,21 +42,21 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
-    # Learning rate of the temperature; 0: it stays as it is
+    # Learning rate of the temperature; 0: the temperature is constant
     temperature_lr: float = bounded(3e-4, low=0)
-    # Entropy that the temperature holds, as a share of the greatest there is
+    # Target of the policy's entropy, as a share of the largest possible
     entropy_share: float = bounded(0.98, low=0, high=1)
-    # Huber's loss of the critics, as d3rlpy 2.8.1 has it; else half the squared error, as the paper has it
+    # Use Huber's loss for the critics, as in d3rlpy 2.8.1; false: half the squared error, as in the paper
     huber: bool = False
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
+    # Updates between two copies of the critics into the targets; the first update makes the first copy
     target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(64, low=1)
@@ -64,7 +64,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DiscreteSAC"
     name: str = "DiscreteSAC"
@@ -76,7 +76,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     n_critics: int = bounded(2, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
-    # Temperature at the beginning
+    # Initial temperature
     initial_temperature: float = positive(1.0)
 
 
@@ -84,13 +84,13 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
 
 
 def mlp(encoder: str, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Convolutions if there are any, hidden layers with ReLU, and a linear one."""
+    """Convolutions if there are any, hidden layers with ReLU, then a linear layer."""
     hidden = [layer for width in hidden_dims for layer in (Linear(width), nn.relu)]
     return nn.Sequential([*convolutions(encoder), *hidden, Linear(output_dim)])
 
 
 class Actor(nn.Module):
-    """The policy: how likely each action is."""
+    """The policy, which gives a logit to each action."""
 
     action_dim: int
     encoder: str
@@ -105,7 +105,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, .), which value all actions at once, with weights of their own."""
+    """N critics Q(s, .), which value all actions at once, with separate weights."""
 
     action_dim: int
     encoder: str
@@ -126,7 +126,7 @@ def value(q: Array, actions: Array) -> Array:
 
 
 def distribution(actor: Network, observations: Array) -> tuple[Array, Array]:
-    """How likely all actions are in observations (B, S), and the logarithms of that, (B, A) each."""
+    """The probabilities of all actions in observations (B, S), and their logarithms, (B, A) each."""
     logits = actor(observations)
     log_probs = logits - logsumexp(logits, axis=-1, keepdims=True)
     return softmax(log_probs, axis=-1), log_probs
@@ -159,7 +159,7 @@ def gradient_step(state: "SAC", part: str, gradient: Network | Array) -> "SAC":
 
 
 def huber(error: Array) -> Array:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
@@ -176,11 +176,11 @@ class SAC(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The temperature: a constant in every loss but its own."""
+        """The temperature: a constant in every loss except its own."""
         return exp(self.log_temperature)
 
     def td_target(self, batch: Batch) -> Array:
-        """The regression target of all critics, (B,): what the policy expects of the smallest values, plus entropy."""
+        """The regression target of all critics, (B,): the smallest values, averaged over the policy, plus entropy."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         probs, log_probs = distribution(actor, batch.next_observations)
         q = amin(critic(batch.next_observations), axis=0)
@@ -197,7 +197,7 @@ class SAC(struct.PyTreeNode):
         return losses.mean(axis=1).sum(), {}
 
     def temp_loss(self, log_temperature: Array, batch: Batch) -> tuple[Array, dict[str, Array]]:
-        """The temperature rises while the policy's entropy is below its share of the greatest, log A."""
+        """Raises the temperature while the policy's entropy is below its share of the maximum, log A."""
         probs, log_probs = distribution(self.actor, batch.observations)
         entropy = -(probs * log_probs).sum(axis=-1)
         target = self.hp.entropy_share * math.log(probs.shape[-1])
@@ -212,7 +212,7 @@ class SAC(struct.PyTreeNode):
         return loss.mean(), {"entropy": entropy.mean()}
 
     def update(self, batch: Batch, noise: Noise, copied: bool | Array) -> tuple["SAC", dict[str, Array]]:
-        """One gradient step: the critics; the temperature; the policy, by both; then perhaps the targets' copy."""
+        """One gradient step: the critics; the temperature; the policy, with both; then perhaps the targets' copy."""
         state, hp = self, self.hp
         (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch)
         state = gradient_step(state, "critic", gradient)
@@ -230,7 +230,7 @@ class SAC(struct.PyTreeNode):
 
 @jax.jit
 def act(actor: Network, observations: Array) -> Array:
-    """The likeliest actions (E,) for observations (E, S)."""
+    """The most likely actions (E,) for observations (E, S)."""
     return argmax(actor(observations), axis=-1)
 
 
@@ -270,7 +270,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
         actor=actor,
         critic=critic,
         log_temperature=log_temperature,
-        # A donated state may hold no array twice, so the targets are copies.
+        # A donated state must not contain an array twice, so the targets are copies.
         critic_target=jax.tree.map(jnp.copy, critic),
         actor_optimizer=adam("actor", hp).init(actor),
         critic_optimizer=adam("critic", hp).init(critic),

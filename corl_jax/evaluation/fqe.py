@@ -1,6 +1,6 @@
-"""Fitted Q evaluation in JAX: what a saved policy is worth, learnt from a dataset, without an environment.
+"""Fitted Q evaluation in JAX: learns a saved policy's value from a dataset, without an environment.
 
-Its twin is `corl_torch/evaluation/fqe.py`. The policy is fixed, so what it does in each state is known beforehand.
+Its twin is `corl_torch/evaluation/fqe.py`. The policy is fixed, so its action in each state is computed beforehand.
 
 Le, Voloshin & Yue, Batch Policy Learning under Constraints, 2019, https://arxiv.org/abs/1903.08738
 """
@@ -38,13 +38,14 @@ from shared.runs.settings import LimitsConfig, RecordConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the critics
     learning_rate: float = positive(1e-4)
     # Discount factor of the return that is estimated, whatever the policy was trained with
     discount: float = bounded(0.99, low=0, high=1)
-    # Updates for each regression: the targets are copied after the first update, and after every so many from there
+    # Updates in a regression: the targets are copied after the first update, and then each time this many have been
+    # made
     target_update_period: int = bounded(100, low=1)
     # Transitions in a batch
     batch_size: int = bounded(100, low=1)
@@ -52,14 +53,14 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, LimitsConfig, RecordConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "FQE-D4RL"
     name: str = "FQE"
-    # Run whose policy is judged: its folder, or a checkpoint; empty: the last finished one below runs_path that acts in
-    # the dataset's environment
+    # Run whose policy is evaluated: its folder, or a checkpoint; empty: the latest finished run below runs_path whose
+    # policy acts in the dataset's environment
     policy: str = ""
-    # Dataset to judge it by: mini/hopper-mostly-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
+    # Dataset to evaluate it on: mini/hopper-mostly-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
     env: str = "mini/hopper-mostly-expert"
     # Updates in all
     max_timesteps: int = bounded(100_000, low=1)
@@ -67,7 +68,7 @@ class TrainConfig(Hyperparameters, LimitsConfig, RecordConfig):
     n_critics: int = bounded(1, low=1)
     # Widths of the critics' hidden layers
     critic_hidden_dims: tuple[int, ...] = widths(256, 256)
-    # Return from which on an episode of the dataset succeeds, for soft off-policy classification; null: the median
+    # Return that an episode of the dataset needs to be a success, for soft off-policy classification; null: the median
     return_threshold: float | None = unbounded(None)
 
 
@@ -81,7 +82,7 @@ def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     hidden_dims: Sequence[int]
     n_critics: int
@@ -131,7 +132,7 @@ class FQE(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def td_target(self, batch: SarsaBatch) -> Array:
-        """The regression target of all critics, (B,): the smallest target value of what the policy does next."""
+        """The regression target of all critics, (B,): the smallest target value of the policy's next action."""
         hp, critic = self.hp, self.critic_target
         next_q = amin(critic(batch.next_observations, batch.next_actions), axis=0)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
@@ -145,7 +146,7 @@ class FQE(struct.PyTreeNode):
         return square(q - target).mean(axis=1).sum(), {}
 
     def update(self, batch: SarsaBatch, noise: Noise, copied: bool) -> tuple["FQE", dict[str, Array]]:
-        """One gradient step; where `copied` the targets become the critics after it."""
+        """One gradient step; then, if `copied`, the targets become copies of the new critics."""
         state = self
         (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch)
         state = gradient_step(state, gradient)
@@ -156,7 +157,7 @@ class FQE(struct.PyTreeNode):
 
 @jax.jit
 def value(critic: Network, observations: Array, actions: Array) -> Array:
-    """The estimate (B,) of what actions (B, A) are worth in observations (B, S): the mean of the critics."""
+    """The estimated values (B,) of actions (B, A) in observations (B, S): the mean of the critics."""
     return critic(observations, actions).mean(axis=0)
 
 
@@ -170,7 +171,7 @@ def train_interval(
     """The updates `start + 1` to `start + num_updates` as one program: a scan of regressions, each a scan of updates.
 
     A regression ends with the update after which the critics are copied. `phase` counts the updates before the
-    interval, modulo `target_update_period`. It tells where the first regression ends, so no branch is left.
+    interval, modulo `target_update_period`. It determines where the first regression ends, so that no branch is needed.
     """
     hp, size = state.hp, len(dataset)
 
@@ -182,7 +183,7 @@ def train_interval(
         return state.update(take(dataset, indices), noise, copied=False)
 
     def regress(state: FQE, first: Array, length: int, copied: bool) -> tuple[FQE, list[dict[str, Array]]]:
-        """So many updates from the number `first` on, the last of which copies the critics or not."""
+        """The updates from the number `first` on, `length` of them; if `copied`, the last one copies the critics."""
         state, history = scan_updates(update, draw, state, first, length - copied)
         if copied:
             indices, noise = draw(first + length - 1)
@@ -206,13 +207,13 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     hp = narrow(config, Hyperparameters)
     observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
     critic = Network.create(Critics(config.critic_hidden_dims, config.n_critics), key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     critic_target = jax.tree.map(jnp.copy, critic)
     return FQE(critic=critic, critic_target=critic_target, critic_optimizer=adam(hp).init(critic), hp=hp)
 
 
 def train(config: TrainConfig) -> Run:
-    """Learns what the policy is worth, measures it every `eval_freq` updates and fills the run's folder.
+    """Learns the policy's value, evaluates it every `eval_freq` updates and fills the run's folder.
 
     Raises:
         InputError: The policy, the dataset or the checkpoint cannot be used.

@@ -1,1 +1,1 @@
-"""Algorithms that learn in the environment alone."""
+"""Algorithms that learn from a dataset first, and then in the environment."""

@@ -1,6 +1,6 @@
-"""AWAC in JAX, offline to online: learnt from data, then on in the environment with actions of the policy.
+"""AWAC in JAX, offline to online: learns from data first, then in the environment with the policy's own actions.
 
-Its twin is `corl_torch/finetune/awac.py`. Losses and update are those of `corl_jax/awac.py`.
+Its twin is `corl_torch/finetune/awac.py`. The losses and the update are from `corl_jax/awac.py`.
 
 Nair et al., AWAC: Accelerating Online Reinforcement Learning with Offline Datasets, 2020,
 https://arxiv.org/abs/2006.09359
@@ -44,7 +44,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy and of both critics
     learning_rate: float = positive(3e-4)
@@ -52,7 +52,7 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the targets follow their networks
     tau: float = bounded(0.005, low=0, high=1)
-    # Temperature: an action with advantage A weighs exp(A / advantage_temperature), at most 100
+    # Temperature: an action with advantage A has the weight exp(A / advantage_temperature), at most 100
     advantage_temperature: float = positive(1.0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -60,20 +60,20 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig, DeterministicConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "AWAC-D4RL"
     name: str = "AWAC"
     buffer_size: int = bounded(20_000_000, low=1)
-    # Updates, offline or online, between two evaluations; the end of the offline phase is evaluated too
+    # Updates, offline or online, between two evaluations; one is also made at the end of the offline phase
     eval_freq: int = bounded(1000, low=1)
-    # Seed of the weights, the batches, the noise and the start states of the episodes that are learnt from
+    # Seed of the weights, the batches, the noise and the start states of the episodes to learn from
     seed: int = bounded(42, low=0, high=2**32 - 1)
     eval_seed: int = bounded(69, low=0)
     deterministic_torch: bool = True
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = False
 
 
@@ -81,7 +81,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig, DeterministicConfig):
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution whose deviation is the same in every state."""
+    """The policy: a normal distribution whose standard deviation is the same in every state."""
 
     action_dim: int
     hidden_dim: int
@@ -99,19 +99,19 @@ class Actor(nn.Module):
         self._log_std = self.param("_log_std", zeros, (self.action_dim,), float)
 
     def __call__(self, observations: Array) -> tuple[Array, Array]:
-        """Mean (B, A), bounded by nothing, and standard deviation (B, A), for observations (B, S)."""
+        """Unbounded mean (B, A) and standard deviation (B, A) for observations (B, S)."""
         mean = self._mlp(observations)
         return mean, broadcast_to(exp(clamp(self._log_std, -20.0, 2.0)), mean.shape)
 
 
 def sample(actor: Network, observations: Array, noise: Array) -> Array:
-    """Actions (B, A) for noise (B, A), cut to [-1, 1]."""
+    """Actions (B, A) for noise (B, A), clipped to [-1, 1]."""
     mean, std = actor(observations)
     return clamp(mean + noise * std, -1.0, 1.0)
 
 
 def log_prob(actor: Network, observations: Array, actions: Array) -> Array:
-    """The log-density (B,) of actions (B, A); that samples are cut does not enter it."""
+    """The log-density (B,) of actions (B, A), which ignores that samples are clipped."""
     mean, std = actor(observations)
     log_density = -square(actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
     return log_density.sum(axis=-1)
@@ -149,12 +149,12 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, A): the policy's next actions in the target
     target: Array
-    # Standard normal, (B, A): the policy's actions with which the data's are compared
+    # Standard normal, (B, A): the policy's actions that the data's are compared with
     actor: Array
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action_dim: int) -> tuple[Array, Noise]:
-    """An update's batch indices (B,) below `size` and its noise, which the key and the update's number decide."""
+    """An update's batch indices (B,) below `size` and its noise, which the key and the update's number determine."""
     index_key, target_key, actor_key, _ = jax.random.split(jax.random.fold_in(key, step), 4)
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, size)
     noise = Noise(
@@ -173,7 +173,7 @@ class Exploration(NamedTuple):
 
 def draw_exploration(key: Array, step: Array, hp: Hyperparameters, action_dim: int) -> Exploration:
     """The draw of one step in the environment, which depends on the key and the step's number alone."""
-    # The last of these keys: the update of the same number draws from the others.
+    # The last of these keys: the update of the same number uses the others.
     action_key = jax.random.split(jax.random.fold_in(key, step), 4)[3]
     return Exploration(action=jax.random.normal(action_key, (1, action_dim)))
 
@@ -192,7 +192,7 @@ def gradient_step(state: "AWAC", part: str, gradient: Network) -> "AWAC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -231,7 +231,7 @@ class AWAC(struct.PyTreeNode):
         return square(q1 - target).mean() + square(q2 - target).mean(), {}
 
     def weights(self, batch: Batch, noise: Noise) -> Array:
-        """How much each of the data's actions counts, (B,): by its advantage over a sampled action."""
+        """The weight of each of the data's actions, (B,), from its advantage over a sampled action."""
         actor, critic_1, critic_2 = self.actor, self.critic_1, self.critic_2
         actions = sample(actor, batch.observations, noise.actor)
         value = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
@@ -241,7 +241,7 @@ class AWAC(struct.PyTreeNode):
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Imitation of the data's actions, each with its weight."""
-        # The weights are of the state's own actor, which is not what is differentiated here.
+        # The weights come from the state's own actor, which is not differentiated here.
         weights = self.weights(batch, noise)
         log_probs = log_prob(actor, batch.observations, batch.actions)
         assert log_probs.shape == weights.shape
@@ -269,7 +269,7 @@ class AWAC(struct.PyTreeNode):
 
 @jax.jit
 def act(actor: Network, observations: Array) -> Array:
-    """The policy's most likely actions (E, A), bounded by nothing, for normalised observations (E, S)."""
+    """The policy's most likely actions (E, A), unbounded, for normalised observations (E, S)."""
     mean, _ = actor(observations)
     return mean
 
@@ -295,7 +295,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: AWAC, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in a normalised observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in a normalised observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 
@@ -316,7 +316,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor = Network.create(Actor(action_dim, config.hidden_dim), actor_key, observations)
     critic_1 = Network.create(Critic(config.hidden_dim), critic_1_key, observations, actions)
     critic_2 = Network.create(Critic(config.hidden_dim), critic_2_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (critic_1, critic_2))
     adam = optax.adam(config.learning_rate)
     return AWAC(
@@ -333,7 +333,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
 
 
 def save(state: AWAC, path: Path, total_it: int, experience: OnlineExperience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "finetune/awac", state, total_it, **facts)
 
@@ -352,7 +352,7 @@ def train(config: TrainConfig) -> Run:
         weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
         state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
         run = Run(config, task, "finetune/awac", "jax", device)
-        # An offline run goes on online, too.
+        # An offline run can be continued online, too.
         load = partial(load_checkpoint, algorithm=["finetune/awac", "awac"], state=state)
         state, total_it = restore(run, load, state, experience.go_on_from)
         dataset = to_device(task.dataset)

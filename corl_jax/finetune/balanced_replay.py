@@ -1,6 +1,6 @@
 """Balanced replay in JAX: an ensemble of CQL agents learns from data, then online from the rows most like its own.
 
-Its twin is `corl_torch/finetune/balanced_replay.py`. Offline each member learns as `corl_jax/finetune/cql.py` does.
+Its twin is `corl_torch/finetune/balanced_replay.py`. Offline, each member learns as in `corl_jax/finetune/cql.py`.
 
 Lee et al., Offline-to-Online Reinforcement Learning via Balanced Replay and Pessimistic Q-Ensemble, 2021,
 https://arxiv.org/abs/2107.00591
@@ -47,7 +47,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Members of the ensemble, each a policy with two critics
     n_ensemble: int = bounded(5, low=1)
@@ -63,7 +63,7 @@ class Hyperparameters:
     tau: float = bounded(5e-3, low=0, high=1)
     # Actions sampled per state for each part of the conservative term
     cql_n_actions: int = bounded(10, low=1)
-    # Weight of the conservative term, which counts offline alone
+    # Weight of the conservative term, which is only used offline
     cql_alpha: float = bounded(10.0, low=0)
     # Learning rate of the network that tells the environment's rows from the dataset's
     density_lr: float = positive(3e-4)
@@ -73,17 +73,17 @@ class Hyperparameters:
     online_share: float = bounded(0.75, low=0.01, high=0.99)
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
-    # The first environment steps, after which there is no update
+    # Number of first environment steps that are not followed by updates
     learning_starts: int = bounded(1_000, low=0)
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "Balanced-Replay-D4RL"
     name: str = "Balanced-Replay"
-    # Transitions of the dataset at most, and likewise of the environment, whose oldest are overwritten
+    # Largest dataset accepted, in transitions, and the capacity for the environment's, which overwrite the oldest
     buffer_size: int = bounded(2_000_000, low=1)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
@@ -95,7 +95,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     hidden_dim: int = bounded(256, low=1)
     # Factor on rewards, if normalize_reward
     reward_scale: float = 1.0
-    # Then added to rewards, if normalize_reward
+    # Added to rewards after that, if normalize_reward
     reward_bias: float = 0.0
 
 
@@ -164,7 +164,7 @@ class Critic(nn.Module):
 
 
 class Density(nn.Module):
-    """How much denser the environment's rows are at a state and an action than the dataset's."""
+    """The density ratio of the environment's rows to the dataset's, at a state and an action."""
 
     hidden_dim: int
 
@@ -178,9 +178,9 @@ class Density(nn.Module):
         ])  # fmt: skip
 
     def __call__(self, observations: Array, actions: Array) -> Array:
-        """The logarithm of the ratio w, (B,), which is a softplus, for observations (B, S) and actions (B, A)."""
+        """The logarithm (B,) of the ratio w, which is a softplus, for observations (B, S) and actions (B, A)."""
         outputs = self.network(concatenate([observations, actions], axis=-1)).squeeze(-1)
-        # Far below 0 a softplus is e^x to the last bit, and would in the end be 0, whose logarithm has no gradient.
+        # Far below 0, a softplus is e^x to the last bit; in the end it would be 0, whose logarithm has no gradient.
         far = outputs < -40.0
         return where(far, outputs, log(softplus(where(far, 0.0, outputs))))
 
@@ -202,10 +202,10 @@ def sample_each(actor: Network, observations: Array, noise: Array) -> tuple[Arra
 
 
 def mixture(actor: Network, observations: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation (B, A) before tanh of the ensemble: the moments of the members' even mixture."""
+    """Mean and standard deviation (B, A) before tanh of the ensemble: the moments of the members' uniform mixture."""
     means, stds = actor(observations)
     mean = means.mean(axis=0)
-    # The mean of squares less the mean's square, in a form that no rounding makes negative
+    # The mean of squares minus the squared mean, in a form that rounding cannot make negative
     variance = (square(stds) + square(means - mean)).mean(axis=0)
     return mean, sqrt(variance)
 
@@ -217,7 +217,7 @@ def sample(actor: Network, observations: Array, noise: Array) -> tuple[Array, Ar
 
 
 def pessimistic(critic_1: Network, critic_2: Network, observations: Array, actions: Array) -> Array:
-    """The ensemble's values (B,): the mean over members of the smaller value of each one's pair."""
+    """The ensemble's values (B,): each member's smaller value, averaged over the members."""
     return minimum(critic_1(observations, actions), critic_2(observations, actions)).mean(axis=0)
 
 
@@ -241,12 +241,12 @@ class Noise(NamedTuple):
     actor: Any
     # Standard normal, (B, A): the ensemble's next actions in the target
     target: Any
-    # Uniform in [0, 1), (B,): which rows the priorities give
+    # Uniform in [0, 1), (B,): they choose rows by priority
     row: Any
 
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
-    """The rows of the dataset, and of the environment, that are drawn evenly to learn the density ratio from."""
+    """How many rows are drawn uniformly, to learn the density ratio, from the dataset and from the environment."""
     offline = hp.batch_size // 2
     return offline, hp.batch_size - offline
 
@@ -261,8 +261,8 @@ def draw_noise(
 ) -> tuple[Array, Noise]:
     """An update's indices (B,) and its noise, which depend on the key and on the update's number alone.
 
-    Offline they are its batch. Online they are the rows that the density ratio is learnt from. The dataset's come
-    first, and those of the environment are numbered on from `dataset_size`.
+    Offline, the indices are its batch. Online, they are the rows that the density ratio learns from. The dataset's come
+    first; the environment's are numbered from `dataset_size` on.
     """
     one = (hp.batch_size, action_dim)
     each, many = (hp.n_ensemble, *one), (hp.n_ensemble, hp.batch_size, hp.cql_n_actions, action_dim)
@@ -305,7 +305,7 @@ class Exploration(NamedTuple):
 
 def draw_exploration(key: Array, step: Array, hp: Hyperparameters, action_dim: int) -> Exploration:
     """The draw of one step in the environment, which depends on the key and the step's number alone."""
-    # The last of these keys: the update of the same number draws from the others.
+    # The last of these keys: the update of the same number uses the others.
     action_key = jax.random.split(jax.random.fold_in(key, step), 8)[7]
     return Exploration(action=jax.random.normal(action_key, (1, action_dim)))
 
@@ -314,18 +314,18 @@ def draw_exploration(key: Array, step: Array, hp: Hyperparameters, action_dim: i
 
 
 class BalancedBatch(NamedTuple):
-    """An online update's rows: a batch by their priorities, and those that the density ratio is learnt from."""
+    """An online update's rows: a batch that is drawn by priority, and the rows that the density ratio learns from."""
 
     observations: Array
     actions: Array
     rewards: Array
     next_observations: Array
     terminals: Array
-    # The place of each row's priority, (B,)
+    # The index of each row's priority, (B,)
     places: Array
-    # 1 where a row is the environment's, 0 where it is the dataset's, (B,)
+    # 1 if a row is the environment's, 0 if it is the dataset's, (B,)
     seen: Array
-    # States (B, S) and actions (B, A) drawn evenly: the dataset's rows, then the environment's
+    # States (B, S) and actions (B, A), drawn uniformly: the dataset's rows, then the environment's
     compared_observations: Array
     compared_actions: Array
 
@@ -337,7 +337,7 @@ def gradient_step(state: "BalancedReplay", part: str, gradient: Any, lr: float) 
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -362,12 +362,12 @@ class BalancedReplay(struct.PyTreeNode):
     # -- offline: each member by itself --
 
     def each_alpha_loss(self, log_temperature: Array, each_log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises each temperature while its member's entropy is below -A, one nat less for each dimension."""
+        """Raises each temperature while its member's entropy is below -A, minus one nat for each dimension."""
         log_temperature = log_temperature[:, None]
         return -(log_temperature * (each_log_prob - self.actor.module.action_dim)).mean(axis=1).sum(), {}
 
     def each_actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Soft actor-critic's of every member: the value under its smaller critic, plus entropy."""
+        """Soft actor-critic's loss for every member, which raises its smaller critic's value and the entropy."""
         critic_1, critic_2 = self.critic_1, self.critic_2
         actions, log_prob = sample_each(actor, batch.observations, noise.each_actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
@@ -376,7 +376,7 @@ class BalancedReplay(struct.PyTreeNode):
         return (alpha * log_prob - q).mean(axis=1).sum(), {"log_prob": log_prob}
 
     def each_target(self, batch: Batch, noise: Noise) -> Array:
-        """The regression target of each member's critics, (E, B): as in CQL, no entropy is in it."""
+        """The regression target of each member's critics, (E, B), without entropy, as in CQL."""
         critic_1, critic_2 = self.critic_1_target, self.critic_2_target
         actions, _ = sample_each(self.actor, batch.next_observations, noise.each_target)
         next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
@@ -391,7 +391,7 @@ class BalancedReplay(struct.PyTreeNode):
         log_density = math.log(0.5 ** random.shape[-1])
         q_ratios = [
             critic(batch.observations, random) - log_density,
-            # The next actions are judged in the current states.
+            # The next actions are evaluated in the current states.
             critic(batch.observations, next) - next_log_prob,
             critic(batch.observations, current) - current_log_prob,
         ]
@@ -420,7 +420,7 @@ class BalancedReplay(struct.PyTreeNode):
     # -- online: the ensemble as one agent --
 
     def temperature(self) -> Array:
-        """The ensemble's temperature, the geometric mean of its members': a constant in every loss but its own."""
+        """The ensemble's temperature, the geometric mean of its members': a constant in every loss except its own."""
         return exp(self.log_temperature.mean())
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
@@ -428,7 +428,7 @@ class BalancedReplay(struct.PyTreeNode):
         return -(log_temperature.mean() * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: BalancedBatch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Soft actor-critic's of the ensemble: the mean of its members' smaller values, plus the mixture's entropy."""
+        """Soft actor-critic's loss, which raises the mean of the members' smaller values and the mixture's entropy."""
         critic_1, critic_2 = self.critic_1, self.critic_2
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = pessimistic(critic_1, critic_2, batch.observations, actions)
@@ -436,7 +436,7 @@ class BalancedReplay(struct.PyTreeNode):
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob}
 
     def td_target(self, batch: BalancedBatch, noise: Noise) -> Array:
-        """The regression target of all critics, (B,): the ensemble's value of its next action, and entropy."""
+        """The regression target of all critics, (B,): the ensemble's value of its next action, plus entropy."""
         actions, log_prob = sample(self.actor, batch.next_observations, noise.target)
         next_q = pessimistic(self.critic_1_target, self.critic_2_target, batch.next_observations, actions)
         assert next_q.shape == log_prob.shape == batch.rewards.shape == batch.terminals.shape
@@ -458,7 +458,7 @@ class BalancedReplay(struct.PyTreeNode):
         return losses[0] + losses[1], metrics
 
     def density_loss(self, density: Network, batch: BalancedBatch) -> tuple[Array, dict[str, Array]]:
-        """Minus the bound of the Jensen-Shannon divergence, which is greatest at the ratio of both densities.
+        """Minus the bound of the Jensen-Shannon divergence, which is largest at the ratio of both densities.
 
         With f'(w) = log(2w / (w + 1)) and f*(f'(w)) = log((w + 1) / 2), both are softplus functions of log w.
         """
@@ -469,24 +469,24 @@ class BalancedReplay(struct.PyTreeNode):
         return conjugate.mean() - slope.mean(), {}
 
     def ratios(self, batch: BalancedBatch) -> Array:
-        """The batch's new priorities, (B,): tempered ratios, over their mean among the dataset's rows."""
+        """The batch's new priorities, (B,): tempered ratios, divided by their mean over the dataset's rows."""
         (offline, _), temperature = shares(self.hp), self.hp.density_temperature
         log_w = self.density(batch.observations, batch.actions)
         offline_log_w = self.density(batch.compared_observations[:offline], batch.compared_actions[:offline])
-        # A quotient of logarithms: in single precision the ratios themselves may all be 0.
+        # A difference of logarithms, because in single precision the ratios themselves may all be 0.
         log_mean = logsumexp(offline_log_w / temperature, axis=0) - math.log(offline)
         return exp(log_w / temperature - log_mean)
 
     # -- priorities --
 
     def begin(self, dataset_size: int) -> "BalancedReplay":
-        """Every row of the dataset has the priority 1, and there is no other row."""
+        """Every row of the dataset has the priority 1, and there are no other rows."""
         return self.replace(priorities=fill(self.priorities, dataset_size, 1.0))
 
     def enter(self, places: Array, dataset_size: int) -> "BalancedReplay":
-        """Gives rows of the environment, which are new at these places (n,), their first priority.
+        """Gives new rows of the environment, at these places (n,), their first priority.
 
-        With as many rows as there are at the first online update, `online_share` of the sum of priorities is theirs.
+        At the first online update, `online_share` of the sum of priorities belongs to the environment's rows.
         """
         hp = self.hp
         odds = hp.online_share / (1.0 - hp.online_share)
@@ -504,9 +504,9 @@ class BalancedReplay(struct.PyTreeNode):
     # -- update --
 
     def update(self, batch: Any, noise: Noise, online: bool) -> tuple["BalancedReplay", dict[str, Array]]:
-        """One gradient step, of a `Batch` offline and of a `BalancedBatch` online; last the targets.
+        """One gradient step, on a `Batch` offline and on a `BalancedBatch` online; last the targets.
 
-        Every loss is taken at the parameters before the update. Priorities follow from the new density ratio.
+        Every loss is computed at the old parameters. Priorities are computed from the new density ratio.
         """
         state, hp = self, self.hp
         losses = value_and_grad(state.actor_loss if online else state.each_actor_loss, has_aux=True)
@@ -553,9 +553,10 @@ def act(actor: Network, observations: Array) -> Array:
 def train_interval(
     state: BalancedReplay, key: Array, dataset: PackedDataset, start: Array, num_updates: int, ring: Ring | None
 ) -> tuple[BalancedReplay, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates` as one program: offline, or online where there is a ring.
+    """The updates `start + 1` to `start + num_updates` as one program: offline, or online if there is a ring.
 
-    Offline, all draws stand before the loop. Online, so do random numbers, and rows follow from the priorities of then.
+    Offline, everything is drawn before the loop. Online, only random numbers are; they choose rows by the priorities at
+    that moment.
     """
     hp, action_dim = state.hp, state.actor.module.action_dim
     online_size = None if ring is None else ring.size
@@ -576,7 +577,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: BalancedReplay, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in a normalised observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in a normalised observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 
@@ -593,7 +594,7 @@ def train_online(
 ) -> tuple[BalancedReplay, Ring, Array, list[dict[str, Array]]]:
     """Everything between two environment steps: stores n transitions (n, W), makes n updates, and chooses an action.
 
-    The first `idle` of those updates, which fall into the warm-up, are left out.
+    The first `idle` of those updates are skipped, because they belong to the warm-up.
     """
     places, end = len(dataset) + (ring.pointer + jnp.arange(len(rows))) % len(ring), start + len(rows)
     ring, state = push(ring, rows), state.enter(places, len(dataset))
@@ -602,7 +603,7 @@ def train_online(
 
 
 def of_a_call(config: TrainConfig, start: int, num_updates: int) -> tuple[int]:
-    """A call after `start` updates is compiled for this: how many of its updates are idle."""
+    """A call after `start` updates is compiled for the number of its updates that are idle."""
     return (min(max(config.offline_iterations + config.learning_starts - start, 0), num_updates),)
 
 
@@ -620,7 +621,7 @@ def create_train_state(
         "density": Network.create(Density(config.hidden_dim), density_key, *inputs),
         "log_temperature": jnp.zeros(config.n_ensemble, dtype=float),
     }
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     targets = {f"{name}_target": jax.tree.map(jnp.copy, parts[name]) for name in ("critic_1", "critic_2")}
     # Fresh moments are zeros, whatever the learning rate.
     moments = {f"{name}_optimizer": optax.adam(0.0).init(part) for name, part in parts.items()}
@@ -629,13 +630,13 @@ def create_train_state(
 
 
 def save(state: BalancedReplay, path: Path, total_it: int, experience: OnlineExperience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "finetune/balanced_replay", state, total_it, **facts)
 
 
 def load(state: BalancedReplay, path: str) -> dict[str, Any]:
-    """Loads a checkpoint; returns what it holds."""
+    """Loads a checkpoint; returns its contents."""
     return load_checkpoint(path, "finetune/balanced_replay", state)
 
 

@@ -1,6 +1,6 @@
-"""Cal-QL in JAX: conservative critics that do not fall below what the data earned, then on in the environment.
+"""Cal-QL in JAX, offline to online: conservative critics, bounded from below by the data's returns.
 
-Its twin is `corl_torch/finetune/cal_ql.py`. All but the bound and the buffers is that of `corl_jax/finetune/cql.py`.
+Its twin is `corl_torch/finetune/cal_ql.py`. All except the bound and the buffers is from `corl_jax/finetune/cql.py`.
 
 Nakamoto et al., Cal-QL: Calibrated Offline RL Pre-Training for Efficient Online Fine-Tuning, 2023,
 https://arxiv.org/abs/2303.05479
@@ -49,13 +49,13 @@ from shared.runs.task import Extract, Preparation, load_task, training_environme
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # Factor on the entropy temperature; the temperature itself without automatic tuning
+    # Factor on the entropy temperature; without automatic tuning, the temperature itself
     alpha_multiplier: float = bounded(1.0, low=0)
     # Tune the temperature towards an entropy of minus the number of action dimensions
     tune_temperature: bool = True
@@ -67,7 +67,7 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # Rate at which the target critics follow the critics
     tau: float = bounded(5e-3, low=0, high=1)
-    # Updates between two moves of the targets
+    # Updates between two steps of the targets
     target_update_period: int = bounded(1, low=1)
     # Actions sampled per state for each part of the conservative term
     cql_n_actions: int = bounded(10, low=1)
@@ -75,7 +75,7 @@ class Hyperparameters:
     cql_importance_sample: bool = True
     # Tune the weight of the conservative term towards a target gap
     cql_lagrange: bool = False
-    # That gap, between out-of-distribution and data actions
+    # Target gap between the values of out-of-distribution actions and of the data's
     cql_target_action_gap: float = -1.0
     # Temperature of the soft maximum over sampled actions
     cql_temp: float = positive(1.0)
@@ -85,11 +85,11 @@ class Hyperparameters:
     cql_alpha_online: float = bounded(10.0, low=0)
     # Use the best of cql_n_actions next actions in the critics' target
     cql_max_target_backup: bool = False
-    # Lower bound of the gap of a row
+    # Lower bound of a row's gap
     cql_clip_diff_min: float = -math.inf
-    # Upper bound of the gap of a row
+    # Upper bound of a row's gap
     cql_clip_diff_max: float = math.inf
-    # First updates, whose actor loss holds no value; despite the name nothing is cloned, as in CORL
+    # Number of first updates whose actor loss contains no value; despite the name, nothing is cloned, as in CORL
     bc_steps: int = bounded(0, low=0)
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
@@ -99,13 +99,13 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "Cal-QL-D4RL"
     name: str = "Cal-QL"
-    # Transitions of the dataset at most, and likewise of the environment, whose oldest are overwritten
+    # Largest dataset accepted, in transitions, and the capacity for the environment's, which overwrite the oldest
     buffer_size: int = bounded(2_000_000, low=1)
-    # Orthogonal initialisation of every layer of the actor and of the critics, the last ones too
+    # Orthogonal initialisation of every layer of the actor and of the critics, including the last ones
     orthogonal_init: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
@@ -117,9 +117,9 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     hidden_dim: int = bounded(256, low=1)
     # Factor on rewards, if normalize_reward
     reward_scale: float = 1.0
-    # Then added to rewards, if normalize_reward
+    # Added to rewards after that, if normalize_reward
     reward_bias: float = 0.0
-    # A trajectory whose last reward is the least possible has failed: its returns are that reward's for ever
+    # Treat trajectories that end with the smallest possible reward as failed: in their returns, it continues forever
     is_sparse_reward: bool = False
 
 
@@ -206,7 +206,7 @@ class Noise(NamedTuple):
 
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
-    """The rows of an online batch that come from the dataset, and from the environment."""
+    """How many rows of an online batch come from the dataset, and how many from the environment."""
     offline = int(hp.batch_size * hp.offline_share)
     return offline, hp.batch_size - offline
 
@@ -222,7 +222,7 @@ def draw_noise(
 ) -> tuple[Array, Noise]:
     """An update's batch indices (B,) and its noise, which depend on the key and on the update's number alone.
 
-    The dataset's rows come first. Those of the environment, if there are any, are numbered on from `dataset_size`.
+    The dataset's rows come first. The environment's, if there are any, are numbered from `dataset_size` on.
     """
     one, many = (hp.batch_size, action_dim), (hp.batch_size, hp.cql_n_actions, action_dim)
     offline, online = shares(hp) if online_size is not None else (hp.batch_size, 0)
@@ -251,7 +251,7 @@ class Exploration(NamedTuple):
 
 def draw_exploration(key: Array, step: Array, hp: Hyperparameters, action_dim: int) -> Exploration:
     """The draw of one step in the environment, which depends on the key and the step's number alone."""
-    # The last of these keys: the update of the same number draws from the others.
+    # The last of these keys: the update of the same number uses the others.
     action_key = jax.random.split(jax.random.fold_in(key, step), 9)[8]
     return Exploration(action=jax.random.normal(action_key, (1, action_dim)))
 
@@ -266,7 +266,7 @@ def gradient_step(state: "CalQL", part: str, gradient: Any, lr: float) -> "CalQL
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -288,22 +288,22 @@ class CalQL(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return jnp.asarray(self.hp.alpha_multiplier)
         return exp(self.log_temperature) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         return -(log_temperature * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: CalibrationBatch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Soft actor-critic's: the value under the smaller critic, plus entropy."""
+        """Soft actor-critic's loss, which raises the smaller critic's value and the entropy."""
         critic_1, critic_2 = self.critic_1, self.critic_2
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
         if noise.bc is not None:
-            # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
+            # CORL's behaviour cloning scores a fresh sample of the policy, not the data's action.
             _, q = sample(actor, batch.observations, noise.bc)
         assert log_prob.shape == q.shape == batch.rewards.shape
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob}
@@ -338,7 +338,7 @@ class CalQL(struct.PyTreeNode):
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         q_random = critic(batch.observations, random)
         q_current = critic(batch.observations, current)
-        # The next actions are judged in the current states.
+        # The next actions are evaluated in the current states.
         q_next = critic(batch.observations, next)
         earned, floor = batch.returns[:, None], floor[:, None]
         bound_current, bound_next = 1.0 * (q_current < earned), 1.0 * (q_next < earned)
@@ -361,7 +361,7 @@ class CalQL(struct.PyTreeNode):
         }
 
     def penalty(self, gap: Array, alpha_prime: Array, cql_alpha: float) -> Array:
-        """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
+        """The conservative term; as in CORL, cql_alpha also multiplies the Lagrange form."""
         hp = self.hp
         if hp.cql_lagrange:
             return alpha_prime * cql_alpha * (gap - hp.cql_target_action_gap)
@@ -370,7 +370,7 @@ class CalQL(struct.PyTreeNode):
     def alpha_prime_loss(
         self, log_alpha_prime: Array, gap_1: Array, gap_2: Array, cql_alpha: float
     ) -> tuple[Array, dict[str, Array]]:
-        """Raises the conservative term's weight while the gaps lie above their target."""
+        """Raises the conservative term's weight while the gaps are above their target."""
         alpha_prime = clamp(exp(log_alpha_prime), 0.0, 1e6)
         loss = -0.5 * (self.penalty(gap_1, alpha_prime, cql_alpha) + self.penalty(gap_2, alpha_prime, cql_alpha))
         return loss, {"alpha_prime": alpha_prime}
@@ -398,7 +398,7 @@ class CalQL(struct.PyTreeNode):
     def update(
         self, batch: CalibrationBatch, noise: Noise, online: bool, move_targets: bool
     ) -> tuple["CalQL", dict[str, Array]]:
-        """One gradient step: every loss at the parameters before it, then every step; last the targets."""
+        """One gradient step: every loss at the old parameters, then every optimiser's step; last the targets."""
         state, hp = self, self.hp
         # As in CORL, nothing is calibrated online.
         floor = jnp.full_like(batch.returns, -math.inf) if online else batch.returns
@@ -408,7 +408,7 @@ class CalQL(struct.PyTreeNode):
         critics = (state.critic_1, state.critic_2)
         losses = value_and_grad(state.critic_loss, has_aux=True)
         (_, critic_metrics), gradients = losses(critics, batch, noise, cql_alpha, floor)
-        # As in CORL, what is not tuned is logged as 0.
+        # As in CORL, these are logged as 0 if they are not tuned.
         untuned = dict.fromkeys(("alpha_loss", "alpha_prime", "alpha_prime_loss"), jnp.zeros_like(loss))
         metrics |= critic_metrics | untuned
         if hp.cql_lagrange:
@@ -458,7 +458,7 @@ def train_interval(
     bc_updates: int,
     ring: Ring | None,
 ) -> tuple[CalQL, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates`, online where there is a ring: their batches are then mixed.
+    """The updates `start + 1` to `start + num_updates`; online if there is a ring, so that their batches are mixed.
 
     The first `bc_updates` of them have `bc` noise. An update's place in the scanned block and `phase` tell whether it
     moves the targets. `phase` counts the updates before the interval, modulo `target_update_period`. Both are known
@@ -485,7 +485,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: CalQL, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in a normalised observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in a normalised observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 
@@ -508,18 +508,18 @@ def train_online(
 
 
 def of_a_call(config: TrainConfig, before: int, num_updates: int) -> tuple[int, int]:
-    """Updates are compiled for these: the phase of the period before them, and how many are within `bc_steps`."""
+    """Updates are compiled for the phase of the period before them, and for the number within `bc_steps`."""
     return before % config.target_update_period, min(max(config.bc_steps - before, 0), num_updates)
 
 
 @dataclass(frozen=True)
 class CalibratedRewards(Rewards):
-    """CQL's scaled rewards, and the return of the data from each step on."""
+    """CQL's scaled rewards, and the data's return from each step on."""
 
     config: TrainConfig
 
     def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
-        """As CQL changes them."""
+        """The rewards as CQL changes them."""
         kind = ScaledRewards(self.config.reward_scale, self.config.reward_bias).where(self.config.normalize_reward)
         return kind.change(dataset, env, episodes)
 
@@ -527,7 +527,7 @@ class CalibratedRewards(Rewards):
         """The transitions with changed rewards, and with their returns.
 
         Raises:
-            InputError: The returns have no range, or nobody knows the least reward of an environment. Or the task is
+            InputError: The returns have no range, or the environment's smallest reward is unknown. Or the task is
                 sparse and its rewards have a scaler.
         """
         config = self.config
@@ -554,7 +554,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         "log_temperature": jnp.asarray(0.0, dtype=float),
         "log_alpha_prime": jnp.asarray(1.0, dtype=float),
     }
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     targets = {f"{name}_target": jax.tree.map(jnp.copy, parts[name]) for name in ("critic_1", "critic_2")}
     # Fresh moments are zeros, whatever the learning rate.
     moments = {f"{name}_optimizer": optax.adam(0.0).init(part) for name, part in parts.items()}
@@ -562,13 +562,13 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
 
 
 def save(state: CalQL, path: Path, total_it: int, experience: OnlineExperience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "finetune/cal_ql", state, total_it, **facts)
 
 
 def load(state: CalQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint, of an offline run too; returns what it holds."""
+    """Loads a checkpoint, also of an offline run; returns its contents."""
     return load_checkpoint(path, ["finetune/cal_ql", "finetune/cql", "cql"], state)
 
 

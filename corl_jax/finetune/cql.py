@@ -1,6 +1,6 @@
-"""CQL in JAX, offline to online: critics are pushed down where the policy acts, in the environment too.
+"""CQL in JAX, offline to online: critics' values are pushed down where the policy acts, also in the environment.
 
-Its twin is `corl_torch/finetune/cql.py`. Losses and update are those of `corl_jax/cql.py`.
+Its twin is `corl_torch/finetune/cql.py`. The losses and the update are from `corl_jax/cql.py`.
 
 Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, https://arxiv.org/abs/2006.04779
 """
@@ -45,13 +45,13 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # Factor on the entropy temperature; the temperature itself without automatic tuning
+    # Factor on the entropy temperature; without automatic tuning, the temperature itself
     alpha_multiplier: float = bounded(1.0, low=0)
     # Tune the temperature towards an entropy of minus the number of action dimensions
     tune_temperature: bool = True
@@ -63,7 +63,7 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # Rate at which the target critics follow the critics
     tau: float = bounded(5e-3, low=0, high=1)
-    # Updates between two moves of the targets
+    # Updates between two steps of the targets
     target_update_period: int = bounded(1, low=1)
     # Actions sampled per state for each part of the conservative term
     cql_n_actions: int = bounded(10, low=1)
@@ -71,7 +71,7 @@ class Hyperparameters:
     cql_importance_sample: bool = True
     # Tune the weight of the conservative term towards a target gap
     cql_lagrange: bool = False
-    # That gap, between out-of-distribution and data actions
+    # Target gap between the values of out-of-distribution actions and of the data's
     cql_target_action_gap: float = -1.0
     # Temperature of the soft maximum over sampled actions
     cql_temp: float = positive(1.0)
@@ -81,11 +81,11 @@ class Hyperparameters:
     cql_alpha_online: float = bounded(10.0, low=0)
     # Use the best of cql_n_actions next actions in the critics' target
     cql_max_target_backup: bool = False
-    # Lower bound of the gap of a row
+    # Lower bound of a row's gap
     cql_clip_diff_min: float = -math.inf
-    # Upper bound of the gap of a row
+    # Upper bound of a row's gap
     cql_clip_diff_max: float = math.inf
-    # First updates, whose actor loss holds no value; despite the name nothing is cloned, as in CORL
+    # Number of first updates whose actor loss contains no value; despite the name, nothing is cloned, as in CORL
     bc_steps: int = bounded(0, low=0)
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
@@ -93,11 +93,11 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "CQL-D4RL"
     name: str = "CQL"
-    # Orthogonal initialisation of every layer of the actor and of the critics, the last ones too
+    # Orthogonal initialisation of every layer of the actor and of the critics, including the last ones
     orthogonal_init: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
@@ -109,7 +109,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     hidden_dim: int = bounded(256, low=1)
     # Factor on rewards, if normalize_reward
     reward_scale: float = 1.0
-    # Then added to rewards, if normalize_reward
+    # Added to rewards after that, if normalize_reward
     reward_bias: float = 0.0
 
 
@@ -222,7 +222,7 @@ class Exploration(NamedTuple):
 
 def draw_exploration(key: Array, step: Array, hp: Hyperparameters, action_dim: int) -> Exploration:
     """The draw of one step in the environment, which depends on the key and the step's number alone."""
-    # The last of these keys: the update of the same number draws from the others.
+    # The last of these keys: the update of the same number uses the others.
     action_key = jax.random.split(jax.random.fold_in(key, step), 8)[7]
     return Exploration(action=jax.random.normal(action_key, (1, action_dim)))
 
@@ -237,7 +237,7 @@ def gradient_step(state: "CQL", part: str, gradient: Any, lr: float) -> "CQL":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -259,22 +259,22 @@ class CQL(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return jnp.asarray(self.hp.alpha_multiplier)
         return exp(self.log_temperature) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         return -(log_temperature * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Soft actor-critic's: the value under the smaller critic, plus entropy."""
+        """Soft actor-critic's loss, which raises the smaller critic's value and the entropy."""
         critic_1, critic_2 = self.critic_1, self.critic_2
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
         if noise.bc is not None:
-            # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
+            # CORL's behaviour cloning scores a fresh sample of the policy, not the data's action.
             _, q = sample(actor, batch.observations, noise.bc)
         assert log_prob.shape == q.shape == batch.rewards.shape
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob}
@@ -300,7 +300,7 @@ class CQL(struct.PyTreeNode):
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         q_random = critic(batch.observations, random)
         q_current = critic(batch.observations, current)
-        # The next actions are judged in the current states.
+        # The next actions are evaluated in the current states.
         q_next = critic(batch.observations, next)
         sampled = everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
         if hp.cql_importance_sample:
@@ -318,7 +318,7 @@ class CQL(struct.PyTreeNode):
         }
 
     def penalty(self, gap: Array, alpha_prime: Array, cql_alpha: float) -> Array:
-        """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
+        """The conservative term; as in CORL, cql_alpha also multiplies the Lagrange form."""
         hp = self.hp
         if hp.cql_lagrange:
             return alpha_prime * cql_alpha * (gap - hp.cql_target_action_gap)
@@ -327,7 +327,7 @@ class CQL(struct.PyTreeNode):
     def alpha_prime_loss(
         self, log_alpha_prime: Array, gap_1: Array, gap_2: Array, cql_alpha: float
     ) -> tuple[Array, dict[str, Array]]:
-        """Raises the conservative term's weight while the gaps lie above their target."""
+        """Raises the conservative term's weight while the gaps are above their target."""
         alpha_prime = clamp(exp(log_alpha_prime), 0.0, 1e6)
         loss = -0.5 * (self.penalty(gap_1, alpha_prime, cql_alpha) + self.penalty(gap_2, alpha_prime, cql_alpha))
         return loss, {"alpha_prime": alpha_prime}
@@ -353,7 +353,7 @@ class CQL(struct.PyTreeNode):
         return losses[0] + losses[1], metrics
 
     def update(self, batch: Batch, noise: Noise, online: bool, move_targets: bool) -> tuple["CQL", dict[str, Array]]:
-        """One gradient step: every loss at the parameters before it, then every step; last the targets."""
+        """One gradient step: every loss at the old parameters, then every optimiser's step; last the targets."""
         state, hp = self, self.hp
         cql_alpha = hp.cql_alpha_online if online else hp.cql_alpha
         (loss, aux), actor_gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
@@ -361,7 +361,7 @@ class CQL(struct.PyTreeNode):
         critics = (state.critic_1, state.critic_2)
         losses = value_and_grad(state.critic_loss, has_aux=True)
         (_, critic_metrics), gradients = losses(critics, batch, noise, cql_alpha)
-        # As in CORL, what is not tuned is logged as 0.
+        # As in CORL, these are logged as 0 if they are not tuned.
         untuned = dict.fromkeys(("alpha_loss", "alpha_prime", "alpha_prime_loss"), jnp.zeros_like(loss))
         metrics |= critic_metrics | untuned
         if hp.cql_lagrange:
@@ -437,7 +437,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: CQL, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in a normalised observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in a normalised observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 
@@ -452,7 +452,7 @@ def train_online(
 
 
 def of_a_call(config: TrainConfig, before: int, num_updates: int) -> tuple[int, int]:
-    """Updates are compiled for these: the phase of the period before them, and how many are within `bc_steps`."""
+    """Updates are compiled for the phase of the period before them, and for the number within `bc_steps`."""
     return before % config.target_update_period, min(max(config.bc_steps - before, 0), num_updates)
 
 
@@ -468,7 +468,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         "log_temperature": jnp.asarray(0.0, dtype=float),
         "log_alpha_prime": jnp.asarray(1.0, dtype=float),
     }
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     targets = {f"{name}_target": jax.tree.map(jnp.copy, parts[name]) for name in ("critic_1", "critic_2")}
     # Fresh moments are zeros, whatever the learning rate.
     moments = {f"{name}_optimizer": optax.adam(0.0).init(part) for name, part in parts.items()}
@@ -476,13 +476,13 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
 
 
 def save(state: CQL, path: Path, total_it: int, experience: OnlineExperience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "finetune/cql", state, total_it, **facts)
 
 
 def load(state: CQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint, of an offline run too; returns what it holds."""
+    """Loads a checkpoint, also of an offline run; returns its contents."""
     return load_checkpoint(path, ["finetune/cql", "cql"], state)
 
 

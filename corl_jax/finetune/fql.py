@@ -1,6 +1,6 @@
-"""FQL in JAX, offline to online: learnt from data, then on in the environment with actions of the policy.
+"""FQL in JAX, offline to online: learns from data first, then in the environment with the policy's own actions.
 
-Its twin is `corl_torch/finetune/fql.py`. Networks, losses and update are those of `corl_jax/fql.py`.
+Its twin is `corl_torch/finetune/fql.py`. The networks, the losses and the update are from `corl_jax/fql.py`.
 
 Park et al., Flow Q-Learning, 2025, https://arxiv.org/abs/2502.02538
 """
@@ -47,7 +47,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of all networks
     learning_rate: float = positive(3e-4)
@@ -55,11 +55,11 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # How the two critics make one target: their mean value, or the smaller one
+    # How the two critics' values make one target: their mean, or the smaller one
     q_agg: str = choice("mean", "min")
     # Weight of the distance to the flow's action in the policy's loss
     distill_coef: float = bounded(10.0, low=0)
-    # Steps in which the flow takes noise to an action
+    # Steps in which the flow turns noise into an action
     flow_steps: int = bounded(10, low=1)
     # Scale the Q term of the policy's loss by its own size
     normalize_q: bool = False
@@ -69,11 +69,11 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "FQL-finetune"
     name: str = "FQL-finetune"
-    # Updates, offline or online, between two evaluations; the end of the offline phase is evaluated too
+    # Updates, offline or online, between two evaluations; one is also made at the end of the offline phase
     eval_freq: int = bounded(100_000, low=1)
     # Episodes in an evaluation
     n_episodes: int = bounded(50, low=1)
@@ -87,7 +87,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     critic_ln: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-    # Take 1 off AntMaze's rewards; others stay as they are
+    # Subtract 1 from AntMaze's rewards; others stay as they are
     normalize_reward: bool = True
 
 
@@ -110,7 +110,7 @@ def mlp(hidden_dims: Sequence[int], layer_norm: bool, output_dim: int) -> nn.Seq
 
 
 class Actor(nn.Module):
-    """The policy, which makes noise an action in one step; `cut` puts it within its bounds."""
+    """The policy, which turns noise into an action in one step; `cut` puts it within its bounds."""
 
     action_dim: int
     max_action: float
@@ -126,7 +126,7 @@ class Actor(nn.Module):
 
 
 class Flow(nn.Module):
-    """The flow, whose velocity takes noise at time 0 to one of the data's actions at time 1."""
+    """The flow, whose velocity moves noise at time 0 to one of the data's actions at time 1."""
 
     action_dim: int
     hidden_dims: Sequence[int]
@@ -141,7 +141,7 @@ class Flow(nn.Module):
 
 
 class Critic(nn.Module):
-    """Both critics, each with weights of its own: (B, S) and (B, A) to (2, B)."""
+    """Both critics, with separate weights: (B, S) and (B, A) to (2, B)."""
 
     hidden_dims: Sequence[int]
     layer_norm: bool
@@ -158,7 +158,7 @@ class Critic(nn.Module):
 
 
 def cut(actor: Network, actions: Array) -> Array:
-    """Actions (B, A), cut to [-max_action, max_action]."""
+    """Actions (B, A), clipped to [-max_action, max_action]."""
     return clamp(actions, -actor.module.max_action, actor.module.max_action)
 
 
@@ -168,18 +168,18 @@ def cut(actor: Network, actions: Array) -> Array:
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Standard normal, (B, A): of the policy's next actions
+    # Standard normal, (B, A): the noise of the policy's next actions
     target: Array
     # Standard normal, (B, A): where the flow to the data's actions begins
     start: Array
-    # Uniform in [0, 1), (B,): how far that flow has come
+    # Uniform in [0, 1), (B,): the time that this flow has reached
     time: Array
-    # Standard normal, (B, A): what policy and flow both make an action of
+    # Standard normal, (B, A): the noise that both the policy and the flow turn into an action
     actor: Array
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action_dim: int) -> tuple[Array, Noise]:
-    """An update's batch indices (B,) below `size` and its noise, which the key and the update's number decide."""
+    """An update's batch indices (B,) below `size` and its noise, which the key and the update's number determine."""
     shape = (hp.batch_size, action_dim)
     index_key, target_key, start_key, time_key, actor_key, _ = jax.random.split(jax.random.fold_in(key, step), 6)
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, size)
@@ -195,13 +195,13 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action
 class Exploration(NamedTuple):
     """The random numbers that a step in the environment draws."""
 
-    # Standard normal, (1, A): what the policy makes an action of
+    # Standard normal, (1, A): the noise that the policy turns into an action
     action: Array
 
 
 def draw_exploration(key: Array, step: Array, hp: Hyperparameters, action_dim: int) -> Exploration:
     """The draw of one step in the environment, which depends on the key and the step's number alone."""
-    # The last of these keys: the update of the same number draws from the others.
+    # The last of these keys: the update of the same number uses the others.
     action_key = jax.random.split(jax.random.fold_in(key, step), 6)[5]
     return Exploration(action=jax.random.normal(action_key, (1, action_dim)))
 
@@ -226,7 +226,7 @@ def gradient_step(state: "FQL", part: str, gradient: Network) -> "FQL":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -243,7 +243,7 @@ class FQL(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
-        """The regression target of both critics, (B,): what they think of the policy's next action."""
+        """The regression target of both critics, (B,), from their target values of the policy's next action."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         next_actions = cut(actor, actor(batch.next_observations, noise.target))
         values = critic(batch.next_observations, next_actions)
@@ -259,7 +259,7 @@ class FQL(struct.PyTreeNode):
         return square(q - target).mean(), {}
 
     def flow_loss(self, flow: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Flow matching: on the straight way from noise to the data's action, the velocity is their difference."""
+        """Flow matching: on the straight line from noise to the data's action, the velocity is their difference."""
         time = noise.time[:, None]
         on_the_way = (1.0 - time) * noise.start + time * batch.actions
         velocity = flow(batch.observations, on_the_way, noise.time)
@@ -267,7 +267,7 @@ class FQL(struct.PyTreeNode):
         return square(velocity - (batch.actions - noise.start)).mean(), {}
 
     def flow_actions(self, observations: Array, noise: Array) -> Array:
-        """Where the flow takes the noise (B, A), by Euler's method; only the last point is cut to the bounds."""
+        """The flow's actions from noise (B, A), by Euler's method; only the last point is clipped to the bounds."""
         hp, flow = self.hp, self.flow
         actions = noise
         for step in range(hp.flow_steps):
@@ -276,10 +276,10 @@ class FQL(struct.PyTreeNode):
         return cut(self.actor, actions)
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The distance to what the flow makes of the same noise, against the critics' mean value."""
+        """The distance to the flow's action from the same noise, against the critics' mean value."""
         hp, critic = self.hp, self.critic
         actions = actor(batch.observations, noise.actor)
-        # What lies beyond the bounds is drawn back by the distance alone: there, the value has no gradient.
+        # Only the distance pulls back actions beyond the bounds, because the value has no gradient there.
         distill_loss = square(actions - self.flow_actions(batch.observations, noise.actor)).mean()
         q = critic(batch.observations, cut(actor, actions)).mean(axis=0)
         assert q.shape == batch.rewards.shape
@@ -289,7 +289,7 @@ class FQL(struct.PyTreeNode):
         return hp.distill_coef * distill_loss + q_loss, {"distill_loss": distill_loss, "q_loss": q_loss}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["FQL", dict[str, Array]]:
-        """One gradient step of each network, and one of the target critics, all from the weights before it."""
+        """One gradient step of each network, and one step of the target critics, all from the old weights."""
         state, hp = self, self.hp
         (critic_loss, _), of_critic = value_and_grad(self.critic_loss, has_aux=True)(self.critic, batch, noise)
         (flow_loss, _), of_flow = value_and_grad(self.flow_loss, has_aux=True)(self.flow, batch, noise)
@@ -321,7 +321,7 @@ def train_interval(
 ) -> tuple[FQL, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates` as one program, their batches from the first `size` rows.
 
-    The noise of a hundred is drawn at once.
+    The noise of a hundred updates is drawn at once.
     """
     hp, action_dim = state.hp, state.actor.module.action_dim
 
@@ -337,7 +337,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: FQL, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in an observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in an observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 
@@ -364,7 +364,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         actor=actor,
         flow=flow,
         critic=critic,
-        # A donated state may hold no array twice, so the target is a copy.
+        # A donated state must not contain an array twice, so the target is a copy.
         critic_target=jax.tree.map(jnp.copy, critic),
         actor_optimizer=adam(hp).init(actor),
         flow_optimizer=adam(hp).init(flow),
@@ -374,7 +374,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
 
 
 def save(state: FQL, path: Path, total_it: int, experience: OnlineExperience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "finetune/fql", state, total_it, **facts)
 
@@ -394,7 +394,7 @@ def train(config: TrainConfig) -> Run:
         weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
         state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
         run = Run(config, task, "finetune/fql", "jax", device)
-        # An offline run goes on online, too.
+        # An offline run can be continued online, too.
         load = partial(load_checkpoint, algorithm=["finetune/fql", "fql"], state=state)
         state, total_it = restore(run, load, state, experience.go_on_from)
         # The data's actions are clipped; the environment's steps are stored with the actions as they were taken.

@@ -1,6 +1,6 @@
-"""IQL in JAX, offline to online: learnt from data, then on in the environment with a policy that explores.
+"""IQL in JAX, offline to online: learns from data first, then in the environment with a policy that explores.
 
-Its twin is `corl_torch/finetune/iql.py`. Losses and update are those of `corl_jax/iql.py`.
+Its twin is `corl_torch/finetune/iql.py`. The losses and the update are from `corl_jax/iql.py`.
 
 Kostrikov et al., Offline Reinforcement Learning with Implicit Q-Learning, 2021, https://arxiv.org/abs/2110.06169
 """
@@ -45,17 +45,17 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
+    # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
     inverse_temperature: float = bounded(3.0, low=0)
-    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
+    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5, it is nearer to the best
     iql_tau: float = bounded(0.7, low=0, high=1)
-    # Updates on the dataset alone, and the period in which the policy's learning rate falls to 0; then it rises again
+    # Updates on the dataset alone, over which the policy's learning rate falls to 0; after that, it rises again
     offline_iterations: int = bounded(1_000_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -63,11 +63,11 @@ class Hyperparameters:
     value_lr: float = positive(3e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
-    # First learning rate of the policy
+    # Initial learning rate of the policy
     actor_lr: float = positive(3e-4)
     # Dropout rate after the policy's hidden layers; 0: no dropout
     actor_dropout: float = bounded(0.0, low=0, high=0.99)
-    # Standard deviation of the noise that a deterministic policy explores with
+    # Standard deviation of the noise with which a deterministic policy explores
     expl_noise: float = bounded(0.03, low=0)
     # Largest size of that noise
     expl_noise_clip: float = bounded(0.5, low=0)
@@ -75,21 +75,21 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "IQL-D4RL"
     name: str = "IQL"
-    # Updates, offline or online, between two evaluations; the end of the offline phase is evaluated too
+    # Updates, offline or online, between two evaluations; one is also made at the end of the offline phase
     eval_freq: int = bounded(50_000, low=1)
     # Episodes in an evaluation
     n_episodes: int = bounded(100, low=1)
     # Seed of the weights, the batches, the dropout, the exploration and all start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
-    # A deterministic policy, which regresses to actions, in place of a Gaussian one
+    # Use a deterministic policy, which regresses to actions, instead of a Gaussian one
     iql_deterministic: bool = False
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = False
 
 
@@ -97,7 +97,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
 
 
 def dropout(inputs: Array) -> Array:
-    """Holds the place of a dropout layer, since a layer's number is part of CORL's names; masks are passed in."""
+    """A placeholder for a dropout layer, because layer numbers are part of CORL's names; masks are passed in."""
     return inputs
 
 
@@ -130,7 +130,7 @@ class MLP(nn.Module):
 
 
 class TwinQ(nn.Module):
-    """Two critics Q(s, a) with weights of their own."""
+    """Two critics Q(s, a) with separate weights."""
 
     def setup(self) -> None:
         self.q1 = MLP(1)
@@ -179,14 +179,14 @@ class Actor(nn.Module):
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # What the policy's two hidden layers are multiplied by, (B, 256) each, or a key to draw it; None without dropout
+    # Dropout masks for the policy's two hidden layers, (B, 256) each, or a key to draw them; None without dropout
     dropout: Array | tuple[Array, ...] | None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action_dim: int) -> tuple[Array, Noise]:
-    """An update's batch indices (B,) below `size` and a key for its dropout; key and number of the update decide them.
+    """An update's batch indices (B,) below `size` and a key for its dropout, from the key and the update's number.
 
-    Masks of a whole interval would fill the memory, so an update draws its own.
+    The masks of a whole interval would fill the memory, so each update draws its own.
     """
     index_key, dropout_key, _ = jax.random.split(jax.random.fold_in(key, step), 3)
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, size)
@@ -205,7 +205,7 @@ def dropout_masks(noise: Noise, hp: Hyperparameters) -> tuple[Array, ...] | None
 class Exploration(NamedTuple):
     """The random numbers that a step in the environment draws."""
 
-    # Multiplies the policy's hidden layers, (1, 256) each: it acts as it learns; None without dropout
+    # Dropout masks for the policy's hidden layers, (1, 256) each: it acts with dropout, too; None without dropout
     dropout: tuple[Array, ...] | None
     # Standard normal, (1, A)
     action: Array
@@ -231,8 +231,8 @@ LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 def actor_lr(hp: Hyperparameters, step: Array) -> Array:
     """The policy's learning rate after `step` updates: a cosine from `actor_lr` to 0 at the switch, and up again.
 
-    In single precision 1 + cos(x) has no digit left near the switch. So its half is written as the squared sine of what
-    is missing to the switch, a whole number of updates. The schedule of optax would stay at 0.
+    In single precision, 1 + cos(x) has no correct digit near the switch. Half of it is therefore written as the squared
+    sine of the distance to the switch, a whole number of updates. Optax's schedule would stay at 0.
     """
     missing = hp.offline_iterations - step
     return hp.actor_lr * square(sin(math.pi / 2.0 * missing / hp.offline_iterations))
@@ -251,7 +251,7 @@ def gradient_step(state: "IQL", part: str, gradient: Network) -> "IQL":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -273,7 +273,7 @@ class IQL(struct.PyTreeNode):
         return minimum(q1, q2)
 
     def expectile_weight(self, adv: Array) -> Array:
-        """How much each advantage (B,) counts in V's loss: `iql_tau` where it is positive or 0, else the rest to 1."""
+        """The weight of each advantage (B,) in V's loss: `iql_tau` if it is positive or 0, otherwise 1 - `iql_tau`."""
         return abs(self.hp.iql_tau - 1.0 * (adv < 0.0))
 
     def value_loss(self, value: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
@@ -284,7 +284,7 @@ class IQL(struct.PyTreeNode):
         return (self.expectile_weight(adv) * square(adv)).mean(), {"adv": adv}
 
     def td_target(self, batch: Batch) -> Array:
-        """The regression target of both critics, (B,): no action is chosen in it."""
+        """The regression target of both critics, (B,), for which no action is chosen."""
         next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_v
@@ -297,7 +297,7 @@ class IQL(struct.PyTreeNode):
         return (square(q1 - target).mean() + square(q2 - target).mean()) / 2.0, {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise, adv: Array) -> tuple[Array, dict[str, Array]]:
-        """Behaviour cloning, each action weighted by the exponential of its advantage (B,)."""
+        """Behaviour cloning, in which each action is weighted by the exponential of its advantage (B,)."""
         hp = self.hp
         # As in CORL, the mean is compared with the data's actions unscaled, whatever the largest action.
         mean, std = actor(batch.observations, dropout_masks(noise, hp))
@@ -312,7 +312,7 @@ class IQL(struct.PyTreeNode):
         return (weight * bc_loss).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["IQL", dict[str, Array]]:
-        """One gradient step: every loss at the parameters before it, then every step; last the target critics."""
+        """One gradient step: every loss at the old parameters, then every optimiser's step; last the target critics."""
         state, hp = self, self.hp
         (value_loss, aux), value_gradient = value_and_grad(state.value_loss, has_aux=True)(state.value, batch)
         (q_loss, _), critic_gradient = value_and_grad(state.q_loss, has_aux=True)(state.critic, batch)
@@ -327,7 +327,7 @@ class IQL(struct.PyTreeNode):
         return state, metrics
 
     def explore(self, observations: Array, noise: Exploration) -> Array:
-        """Actions (E, A) to learn from, for normalised observations (E, S): sampled, or with noise of their own."""
+        """Actions (E, A) to learn from, for normalised observations (E, S): sampled, or with added noise."""
         hp, actor, max_action = self.hp, self.actor, self.actor.module.max_action
         mean, std = actor(observations, noise.dropout)
         if std is None:
@@ -367,7 +367,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: IQL, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in a normalised observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in a normalised observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 
@@ -395,7 +395,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         critic=critic,
         value=value,
         actor=actor,
-        # A donated state may hold no array twice, so the target is a copy.
+        # A donated state must not contain an array twice, so the target is a copy.
         critic_target=jax.tree.map(jnp.copy, critic),
         value_optimizer=adam("value", hp).init(value),
         critic_optimizer=adam("critic", hp).init(critic),
@@ -405,15 +405,15 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
 
 
 def save(state: IQL, path: Path, total_it: int, experience: OnlineExperience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "finetune/iql", state, total_it, lr_period=state.hp.offline_iterations, **facts)
 
 
 def load(state: IQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint, of an offline run too; returns what it holds.
+    """Loads a checkpoint, also of an offline run; returns its contents.
 
-    The learning rate's schedule goes on where it stood, with the period that it had.
+    The learning rate's schedule continues where it was, with the same period.
     """
     content = load_checkpoint(path, ["finetune/iql", "iql"], state)
     settings = content.get("settings", {})
@@ -426,8 +426,8 @@ def train(config: TrainConfig) -> Run:
     """Trains on the data, then in the environment, evaluates every `eval_freq` updates and fills the run's folder.
 
     Raises:
-        InputError: the dataset, the environment or the checkpoint cannot be used. Or nothing is to be learnt offline,
-            and no checkpoint says how the policy's learning rate goes on.
+        InputError: the dataset, the environment or the checkpoint cannot be used. Or there is no offline phase, and no
+            checkpoint contains the schedule of the policy's learning rate.
     """
     if not config.offline_iterations and not config.load_model:
         raise InputError("the policy's learning rate has a period of offline_iterations: set it to 1 or more")

@@ -1,6 +1,6 @@
-"""ReBRAC in JAX, offline to online: learnt from data, then on in the environment, ever less held to the data.
+"""ReBRAC in JAX, offline to online: learns from data first, then in the environment, ever less tied to the data.
 
-Its twin is `corl_torch/finetune/rebrac.py`. Networks and losses are those of `corl_jax/rebrac.py`.
+Its twin is `corl_torch/finetune/rebrac.py`. The networks and the losses are from `corl_jax/rebrac.py`.
 
 Tarasov et al., Revisiting the Minimalist Approach to Offline Reinforcement Learning, 2023,
 https://arxiv.org/abs/2305.09836
@@ -46,7 +46,7 @@ from shared.runs.task import Extract, Preparation, load_task, training_environme
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the actor
     actor_lr: float = positive(3e-4)
@@ -72,7 +72,7 @@ class Hyperparameters:
     critic_ln: bool = True
     # Standard deviation of the noise on the target policy's action
     policy_noise: float = bounded(0.2, low=0)
-    # That noise is clipped to plus and minus this
+    # That noise is clipped to plus or minus this
     noise_clip: float = bounded(0.5, low=0)
     # Critic updates per update of the actor and of the targets
     policy_freq: int = bounded(2, low=1)
@@ -84,35 +84,35 @@ class Hyperparameters:
     online_share: float = bounded(0.5, low=0, high=1)
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
-    # Environment steps after those, along which `actor_bc_coef` falls
+    # Environment steps after those, over which `actor_bc_coef` falls
     online_iterations: int = bounded(1_000_000, low=0)
-    # The first of them, after which there is no update
+    # Number of first environment steps that are not followed by updates
     learning_starts: int = bounded(0, low=0)
-    # The least share of `actor_bc_coef` that is left online
+    # Smallest share of `actor_bc_coef` that remains online
     min_decay_coef: float = bounded(0.5, low=0, high=1)
     # Standard deviation of the noise that the policy explores with
     expl_noise: float = bounded(0.0, low=0)
-    # Let no target fall below the return that the data earned from there on; below 0 in the environment
+    # Bound targets from below by the data's return from that step on; by 0 for the environment's steps
     use_calibration: bool = False
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig, EvalSeedConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "rebrac-finetune"
     name: str = "rebrac-finetune"
-    # Transitions of the dataset at most, and likewise of the environment, whose oldest are overwritten
+    # Largest dataset accepted, in transitions, and the capacity for the environment's, which overwrite the oldest
     buffer_size: int = bounded(2_000_000, low=1)
-    # Updates, offline or online, between two evaluations; the end of the offline phase is evaluated too
+    # Updates, offline or online, between two evaluations; one is also made at the end of the offline phase
     eval_freq: int = bounded(5000, low=1)
-    # Seed of the weights, the batches, the noise and the start states of the episodes that are learnt from
+    # Seed of the weights, the batches, the noise and the start states of the episodes to learn from
     seed: int = bounded(10, low=0, high=2**32 - 1)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
     # Multiply AntMaze's rewards by 100; refused for other datasets
     normalize_reward: bool = False
-    # Without effect here as in CORL, whose optimisers go on all the same; kept so that its files load
+    # No effect here or in CORL, whose optimisers continue in any case; kept so that CORL's files load
     reset_opts: bool = False
 
 
@@ -154,7 +154,7 @@ class Actor(nn.Module):
 
 
 class Critic(nn.Module):
-    """Both critics, each with weights of its own: (B, S) and (B, A) to (2, B)."""
+    """Both critics, with separate weights: (B, S) and (B, A) to (2, B)."""
 
     hp: Hyperparameters
 
@@ -177,12 +177,12 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, A): smooths the target policy
     target: Array
-    # Uniform in [-1, 1), (B, A): random actions, for the log alone
+    # Uniform in [-1, 1), (B, A): random actions, only for the metrics
     random: Array
 
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
-    """The rows of an online batch that come from the dataset, and from the environment."""
+    """How many rows of an online batch come from the dataset, and how many from the environment."""
     online = int(hp.online_share * hp.batch_size)
     return hp.batch_size - online, online
 
@@ -192,7 +192,7 @@ def draw_noise(
 ) -> tuple[Array, Noise]:
     """An update's batch indices (B,) and its noise, which depend on the key and on the update's number alone.
 
-    The dataset's rows come first. Those of the environment, if there are any, are numbered on from `dataset_size`.
+    The dataset's rows come first. The environment's, if there are any, are numbered from `dataset_size` on.
     """
     shape = (hp.batch_size, action_dim)
     index_key, online_key, target_key, random_key, _ = jax.random.split(jax.random.fold_in(key, step), 5)
@@ -217,7 +217,7 @@ class Exploration(NamedTuple):
 
 def draw_exploration(key: Array, step: Array, hp: Hyperparameters, action_dim: int) -> Exploration:
     """The draw of one step in the environment, which depends on the key and the step's number alone."""
-    # The last of these keys: the update of the same number draws from the others.
+    # The last of these keys: the update of the same number uses the others.
     action_key = jax.random.split(jax.random.fold_in(key, step), 5)[4]
     return Exploration(action=jax.random.normal(action_key, (1, action_dim)))
 
@@ -238,7 +238,7 @@ def gradient_step(state: "ReBRAC", part: str, gradient: Network) -> "ReBRAC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -251,26 +251,26 @@ class ReBRAC(struct.PyTreeNode):
     critic_target: Network
     actor_optimizer: optax.OptState
     critic_optimizer: optax.OptState
-    # Updates so far, with the steps of the warm-up, which have none
+    # Updates so far, plus the steps of the warm-up, which have none
     total_it: Array
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def bc_coefs(self) -> tuple[Array, Array]:
-        """The weights of both distances at present: in the actor's loss, and in the critics' target.
+        """The current weights of both distances: in the actor's loss, and in the critics' target.
 
-        Online the first falls in a line, down to its least share, and the second is 0 at once.
+        Online, the first falls linearly to its smallest share, and the second is 0 at once.
         """
         hp = self.hp
         online = self.total_it >= hp.offline_iterations
         left = hp.offline_iterations + hp.learning_starts + hp.online_iterations - self.total_it
-        # By a float: JAX halves the precision of a quotient of whole numbers.
+        # Divided by a float, because JAX would divide integers in half the precision.
         decay = where(online, maximum(hp.min_decay_coef, left / float(hp.online_iterations)), 1.0)
         return hp.actor_bc_coef * decay, where(online, 0.0, hp.critic_bc_coef)
 
     def td_target(self, batch: ReturnsBatch, noise: Noise) -> Array:
         """The regression target of both critics, (B,): the smaller target value of a smoothed target action.
 
-        The further that action lies from what the data did next, the less it is worth.
+        The further that action is from the data's next action, the lower its value.
         """
         hp, actor, critic = self.hp, self.actor_target, self.critic_target
         _, critic_bc_coef = self.bc_coefs()
@@ -307,7 +307,7 @@ class ReBRAC(struct.PyTreeNode):
         return (actor_bc_coef * distance - weight * q).mean(), metrics
 
     def update(self, batch: ReturnsBatch, noise: Noise, delayed: bool) -> tuple["ReBRAC", dict[str, Array]]:
-        """One gradient step: the critics; where `delayed` also the actor, on the new critics, and the targets."""
+        """One gradient step: the critics; if `delayed`, also the actor, on the new critics, and the targets."""
         state, hp = self, self.hp
         actor_bc_coef, critic_bc_coef = self.bc_coefs()
         (loss, aux), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
@@ -315,7 +315,7 @@ class ReBRAC(struct.PyTreeNode):
         metrics = {"actor_bc_coef": actor_bc_coef, "critic_bc_coef": critic_bc_coef, "critic_loss": loss} | aux
         if delayed:
             (loss, aux), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
-            # As in CORL the actor's target follows the actor as it was before this step, the critics' as it is now.
+            # As in CORL, the actor's target follows the actor before this step, and the critics' the new critics.
             state = state.replace(actor_target=soft_update(state.actor_target, state.actor, hp.tau))
             state = gradient_step(state, "actor", gradient)
             state = state.replace(critic_target=soft_update(state.critic_target, state.critic, hp.tau))
@@ -323,7 +323,7 @@ class ReBRAC(struct.PyTreeNode):
         return state.replace(total_it=state.total_it + 1), metrics
 
     def explore(self, observations: Array, noise: Exploration) -> Array:
-        """Actions (E, A) to learn from, for normalised observations (E, S): the policy's, with noise of their own."""
+        """Actions (E, A) to learn from, for normalised observations (E, S): the policy's, with added noise."""
         return clip(self.actor(observations) + self.hp.expl_noise * noise.action, -1.0, 1.0)
 
 
@@ -343,8 +343,8 @@ def train_interval(
     """The updates `start + 1` to `start + num_updates` as one program, scanned in chunks whose noise is drawn at once.
 
     An update's place in the scanned block and `phase` tell whether it is delayed. `phase` counts the updates before the
-    interval, modulo `policy_freq`. Both are known when the program is compiled, so no branch is left in it. Batches are
-    of the dataset alone, or mixed with the ring's rows.
+    interval, modulo `policy_freq`. Both are known when the program is compiled, so no branch is left in it. Batches
+    come from the dataset alone, or are mixed with the ring's rows.
     """
     hp, action_dim = state.hp, state.actor.module.action_dim
     online_size = None if ring is None else ring.size
@@ -363,7 +363,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: ReBRAC, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in a normalised observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in a normalised observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 
@@ -381,7 +381,7 @@ def train_online(
 ) -> tuple[ReBRAC, Ring, Array, list[dict[str, Array]]]:
     """Everything between two environment steps: stores n transitions (n, W), makes n updates, and chooses an action.
 
-    The first `idle` of those updates, which fall into the warm-up, are left out.
+    The first `idle` of those updates are skipped, because they belong to the warm-up.
     """
     ring, end = push(ring, rows), start + len(rows)
     state = state.replace(total_it=state.total_it + idle)
@@ -390,7 +390,7 @@ def train_online(
 
 
 def of_a_call(config: TrainConfig, start: int, num_updates: int) -> tuple[int, int]:
-    """A call after `start` updates is compiled for these: the phase of its updates, and how many are idle."""
+    """A call after `start` updates is compiled for the phase of its updates, and for the number that are idle."""
     idle = min(max(config.offline_iterations + config.learning_starts - start, 0), num_updates)
     return (start + idle) % config.policy_freq, idle
 
@@ -402,7 +402,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor_key, critic_key = jax.random.split(key)
     actor = Network.create(Actor(hp, action_dim), actor_key, observations)
     critic = Network.create(Critic(hp), critic_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     return ReBRAC(
         actor=actor,
@@ -417,13 +417,13 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
 
 
 def save(state: ReBRAC, path: Path, total_it: int, experience: OnlineExperience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "finetune/rebrac", state, total_it, **facts)
 
 
 def load(state: ReBRAC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint, of an offline run too, which does not count updates; returns what it holds."""
+    """Loads a checkpoint, also of an offline run, which does not count updates; returns its contents."""
     return load_checkpoint(path, ["finetune/rebrac", "rebrac"], state, optional=["total_it"])
 
 
@@ -445,7 +445,7 @@ def train(config: TrainConfig) -> Run:
         state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
         run = Run(config, task, "finetune/rebrac", "jax", device)
         state, _ = restore(run, partial(load, state), state, experience.go_on_from)
-        # The weights of the distances follow from this run's own steps, whatever it began with.
+        # The weights of the distances only depend on this run's own steps, even if it began with a checkpoint.
         state = state.replace(total_it=jnp.asarray(run.step, jnp.int32))
         dataset = to_device(task.dataset)
         call = partial(of_a_call, config)

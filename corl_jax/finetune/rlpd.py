@@ -1,4 +1,4 @@
-"""RLPD in JAX: soft actor-critic online, each minibatch half of a dataset and half of its own steps.
+"""RLPD in JAX: soft actor-critic online; half of each minibatch is from a dataset and half from its own steps.
 
 Its twin is `corl_torch/finetune/rlpd.py`. After each step in the environment, ten critics with LayerNorm make
 `critic_updates` gradient steps, and the policy and the temperature one.
@@ -48,7 +48,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -62,11 +62,11 @@ class Hyperparameters:
     tau: float = bounded(0.005, low=0, high=1)
     # Critics
     n_critics: int = bounded(10, low=1)
-    # Critics whose smallest target value counts, chosen at random for each gradient step
+    # Critics whose smallest target value is used, chosen at random for each gradient step
     n_target_critics: int = bounded(2, low=1)
     # Whether the policy's entropy is part of the critics' target
     backup_entropy: bool = True
-    # Entropy that the temperature is tuned towards; null: half a nat less than 0 for each action dimension
+    # Entropy that the temperature is tuned towards; null: minus half a nat for each action dimension
     target_entropy: float | None = unbounded(None)
     # Transitions in a minibatch, on which the critics make one gradient step
     batch_size: int = bounded(256, low=2)
@@ -74,19 +74,19 @@ class Hyperparameters:
     critic_updates: int = bounded(20, low=1)
     # Updates on the dataset alone
     offline_iterations: int = bounded(0, low=0)
-    # The first environment steps, whose actions are uniform, and after which there is no update
+    # Number of first environment steps, which have uniform actions and are not followed by updates
     learning_starts: int = bounded(5_000, low=0)
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "RLPD-D4RL"
     name: str = "RLPD"
-    # Dataset to learn from, too: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
+    # Dataset to learn from as well: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
     env: str = "mini/pendulum-replay"
-    # Transitions of the dataset at most, and likewise of the environment, whose oldest are overwritten
+    # Largest dataset accepted, in transitions, and the capacity for the environment's, which overwrite the oldest
     buffer_size: int = bounded(2_000_000, low=1)
     # Environment steps after the updates on the dataset alone, each with an update
     online_iterations: int = bounded(250_000, low=0)
@@ -95,11 +95,11 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     hidden_dims: tuple[int, ...] = widths(256, 256)
     # LayerNorm before the activation of the critics' hidden layers
     critic_ln: bool = True
-    # Entropy temperature at the start
+    # Initial entropy temperature
     initial_temperature: float = positive(1.0)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-    # Take 1 off AntMaze's rewards; others stay as they are
+    # Subtract 1 from AntMaze's rewards; others stay as they are
     normalize_reward: bool = True
 
 
@@ -195,7 +195,7 @@ class Critic(nn.Module):
 
 
 def values_of(critic: Network, members: Array, observations: Array, actions: Array) -> Array:
-    """The values (m, B) under some of the critics, those with the numbers `members` (m,), and no other is computed."""
+    """The values (m, B) of the critics with the numbers `members` (m,); no others are computed."""
     weights = jax.tree.map(lambda weight: weight[members], critic.params)
     return Network(weights, critic.module.clone(n_critics=len(members)))(observations, actions)
 
@@ -219,7 +219,7 @@ def draw_noise(
 ) -> tuple[Array, Noise]:
     """An update's batch indices (U * B,) and its noise, which depend on the key and on the update's number alone.
 
-    Online, every second row is the environment's, numbered on from `dataset_size`, so that each minibatch is half and
+    Online, every second row is the environment's, numbered from `dataset_size` on, so that each minibatch is half and
     half.
     """
     keys = jax.random.split(jax.random.fold_in(key, step), 6)
@@ -240,13 +240,13 @@ class Exploration(NamedTuple):
 
     # Uniform in [-1, 1), (1, A): the action before learning starts, in units of max_action
     uniform: Array
-    # Standard normal, (1, A): the policy's noise in all others
+    # Standard normal, (1, A): the policy's noise in all later steps
     action: Array
 
 
 def draw_exploration(key: Array, step: Array, hp: Hyperparameters, action_dim: int) -> Exploration:
     """The draws of one step in the environment, which depend on the key and the step's number alone."""
-    # The last of these keys: the update of the same number draws from the others.
+    # The last of these keys: the update of the same number uses the others.
     uniform_key, action_key = jax.random.split(jax.random.split(jax.random.fold_in(key, step), 6)[5])
     uniform = jax.random.uniform(uniform_key, (1, action_dim), minval=-1.0, maxval=1.0)
     return Exploration(uniform, jax.random.normal(action_key, (1, action_dim)))
@@ -262,12 +262,12 @@ def gradient_step(state: "RLPD", part: str, gradient: Any, lr: float) -> "RLPD":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
 def minibatches(hp: Hyperparameters, batch: Batch) -> Batch:
-    """A batch of U * B rows in U parts, one after the other: columns (U, B, ...)."""
+    """A batch of U * B rows, split into U consecutive parts: columns (U, B, ...)."""
     return Batch(*(column.reshape(-1, hp.batch_size, *column.shape[1:]) for column in batch))
 
 
@@ -281,18 +281,18 @@ class RLPD(struct.PyTreeNode):
     actor_optimizer: optax.OptState
     critic_optimizer: optax.OptState
     log_temperature_optimizer: optax.OptState
-    # Updates so far, with the steps before learning starts, which have none
+    # Updates so far, plus the steps before learning starts, which have none
     total_it: Array
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         return exp(self.log_temperature)
 
     def td_target(self, batch: Batch, noise: Array, subset: Array) -> Array:
         """The regression target of all critics, (B,): the smallest value of the next action under a few of them.
 
-        They are the same few for all rows. The policy's next actions follow from the noise (B, A).
+        The same few are used for all rows. The noise (B, A) determines the policy's next actions.
         """
         hp, actor, critic = self.hp, self.actor, self.critic_target
         actions, log_prob = sample(actor, batch.next_observations, noise)
@@ -311,7 +311,7 @@ class RLPD(struct.PyTreeNode):
         return square(q - target).mean(), {"q": q.mean()}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Array) -> tuple[Array, dict[str, Array]]:
-        """The mean value of the policy's actions under all critics, and their entropy, both to be large."""
+        """Maximizes the mean value of the policy's actions under all critics, and their entropy."""
         critic = self.critic
         actions, log_prob = sample(actor, batch.observations, noise)
         q = critic(batch.observations, actions).mean(axis=0)
@@ -327,7 +327,7 @@ class RLPD(struct.PyTreeNode):
     def update(self, batch: Batch, noise: Noise) -> tuple["RLPD", dict[str, Array]]:
         """The critics' gradient steps, each followed by their targets; then one of the policy, and of the temperature.
 
-        Those two learn from the last minibatch. What is logged of the critics is of the last one, too.
+        The policy and the temperature learn from the last minibatch, and the critics' metrics are from it, too.
         """
         hp = self.hp
 
@@ -371,9 +371,9 @@ def act(actor: Network, observations: Array) -> Array:
 def train_interval(
     state: RLPD, key: Array, dataset: PackedDataset, start: Array, num_updates: int, ring: Ring | None
 ) -> tuple[RLPD, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates` as one program, in each of which the critics have a scan.
+    """The updates `start + 1` to `start + num_updates` as one program; in each, the critics' steps are a scan.
 
-    Batches are of the dataset alone, or half of the ring's rows.
+    Batches come from the dataset alone, or half from the ring's rows.
     """
     hp, action_dim = state.hp, state.actor.module.action_dim
     online_size = None if ring is None else ring.size
@@ -391,7 +391,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: RLPD, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in an observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in an observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 
@@ -408,7 +408,7 @@ def train_online(
 ) -> tuple[RLPD, Ring, Array, list[dict[str, Array]]]:
     """Everything between two environment steps: stores n transitions (n, W), makes n updates, and chooses an action.
 
-    The first `idle` of those updates, which come before learning starts, are left out.
+    The first `idle` of those updates are skipped, because they come before learning starts.
     """
     ring, end = push(ring, rows), start + len(rows)
     state = state.replace(total_it=state.total_it + idle)
@@ -417,7 +417,7 @@ def train_online(
 
 
 def of_a_call(config: TrainConfig, start: int, num_updates: int) -> tuple[int]:
-    """A call after `start` updates is compiled for this: how many of its updates are idle."""
+    """A call after `start` updates is compiled for the number of its updates that are idle."""
     return (min(max(config.offline_iterations + config.learning_starts - start, 0), num_updates),)
 
 
@@ -432,7 +432,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     return RLPD(
         actor=actor,
         critic=critic,
-        # A donated state may hold no array twice, so the target is a copy.
+        # A donated state must not contain an array twice, so the target is a copy.
         critic_target=jax.tree.map(jnp.copy, critic),
         log_temperature=log_temperature,
         actor_optimizer=optax.adam(config.actor_lr).init(actor),
@@ -444,13 +444,13 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
 
 
 def save(state: RLPD, path: Path, total_it: int, experience: OnlineExperience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "finetune/rlpd", state, total_it, **facts)
 
 
 def train(config: TrainConfig) -> Run:
-    """Trains in the environment beside the data, evaluates every `eval_freq` updates and fills the run's folder.
+    """Trains on the data and in the environment, evaluates every `eval_freq` updates and fills the run's folder.
 
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used, or a setting contradicts another.
@@ -468,7 +468,7 @@ def train(config: TrainConfig) -> Run:
         run = Run(config, task, "finetune/rlpd", "jax", device)
         load = partial(load_checkpoint, algorithm="finetune/rlpd", state=state)
         state, _ = restore(run, load, state, experience.go_on_from)
-        # When learning starts follows from this run's own steps, whatever it began with.
+        # The start of learning only depends on this run's own steps, even if it began with a checkpoint.
         state = state.replace(total_it=jnp.asarray(run.step, jnp.int32))
         # The data's actions are clipped; the environment's steps are stored with the actions as they were taken.
         dataset = to_device(cut_actions(task.dataset, task.max_action))

@@ -1,4 +1,4 @@
-"""SPOT in JAX, offline to online: TD3 whose actions a VAE must find likely, less and less so in the environment.
+"""SPOT in JAX, offline to online: TD3 with actions that must be likely under a VAE; online, less and less so.
 
 Its twin is `corl_torch/finetune/spot.py`.
 
@@ -45,7 +45,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -59,7 +59,7 @@ class Hyperparameters:
     tau: float = bounded(0.005, low=0, high=1)
     # Standard deviation of the noise on the target policy's action, in units of the largest action
     policy_noise: float = bounded(0.2, low=0)
-    # That noise is clipped to plus and minus this, in units of the largest action; exploration's to this itself
+    # That noise is clipped to plus or minus this, in units of the largest action; exploration noise, to this itself
     noise_clip: float = bounded(0.5, low=0)
     # Critic updates per update of the actor and of the targets
     policy_freq: int = bounded(2, low=1)
@@ -69,23 +69,23 @@ class Hyperparameters:
     vae_lr: float = positive(1e-3)
     # Size of the VAE's code; null: twice the size of an action
     vae_latent_dim: int | None = bounded(None, low=1)
-    # Weight of the VAE's divergence from its prior against its reconstruction
+    # Weight of the VAE's divergence from its prior relative to its reconstruction
     kl_weight: float = bounded(0.5, low=0)
     # Updates of the VAE, before all others
     vae_iterations: int = bounded(100_000, low=0)
     # Updates on the dataset alone, after the VAE's updates
     offline_iterations: int = bounded(1_000_000, low=0)
-    # Environment steps after those, each with an update; the weight of the support constraint cools over as many
+    # Environment steps after those, each with an update; the weight of the support constraint falls over these steps
     online_iterations: int = bounded(1_000_000, low=0)
-    # Weight of the support constraint against the value
+    # Weight of the support constraint relative to the value
     lambd: float = bounded(1.0, low=0)
     # Codes drawn for each action whose likelihood is estimated
     num_samples: int = bounded(1, low=1)
-    # Estimate the likelihood by importance sampling, in place of its lower bound
+    # Estimate the likelihood by importance sampling, instead of its lower bound
     iwae: bool = False
     # Let lambd fall in the online phase
     lambd_cool: bool = False
-    # The share of lambd at which it stays
+    # Share of lambd that remains at the end of the fall
     lambd_end: float = bounded(0.2, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -98,26 +98,26 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "SPOT-D4RL"
     name: str = "SPOT"
     buffer_size: int = bounded(20_000_000, low=1)
-    # Updates between two evaluations, the VAE's counted too; the end of the offline phase is evaluated as well
+    # Updates between two evaluations, including the VAE's; one is also made at the end of the offline phase
     eval_freq: int = bounded(5000, low=1)
     # Seed of the weights, the batches, the noise and all start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
-    # Without effect: CORL's evaluation, too, is seeded by `seed`; kept so that its files load
+    # No effect, because CORL's evaluation uses `seed` too; kept so that CORL's files load
     eval_seed: int = bounded(0, low=0)
     # Width of the VAE's hidden layers
     vae_hidden_dim: int = bounded(750, low=1)
-    # The policy's last layer starts within plus and minus this; null: PyTorch's default
+    # The policy's last layer starts within plus or minus this; null: PyTorch's default
     actor_init_w: float | None = positive(None)
-    # Likewise of the critics
+    # The same for the critics' last layers
     critic_init_w: float | None = positive(None)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = True
 
 
@@ -125,7 +125,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
 
 
 class VAE(nn.Module):
-    """Which actions the data hold in a state: an encoder to a code, and a decoder back."""
+    """A VAE of the data's actions given the state: an encoder to a code, and a decoder back to an action."""
 
     action_dim: int
     latent_dim: int
@@ -183,7 +183,7 @@ def hidden(width: int) -> list[Any]:
 
 
 def head(outputs: int, init_w: float | None) -> Linear:
-    """The last layer, within plus and minus `init_w` at first; its weights are drawn before those of the others."""
+    """The last layer, initially within plus or minus `init_w`; its weights are drawn before those of the others."""
     if init_w is None:
         return Linear(outputs)
     within = partial(jax.random.uniform, minval=-init_w, maxval=init_w)
@@ -196,16 +196,16 @@ def head(outputs: int, init_w: float | None) -> Linear:
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Standard normal, (B, A): smooths the target policy; the VAE's updates go without
+    # Standard normal, (B, A): smooths the target policy; not used in the VAE's updates
     target: Array
-    # Standard normal, (B, K, Z): the codes of the VAE, whose own updates take the first of K; critics go without
+    # Standard normal, (B, K, Z): the VAE's codes; its own updates use the first of K, and critics use none
     latent: Array
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action_dim: int) -> tuple[Array, Noise]:
     """An update's batch indices (B,) below `size` and its noise, which the key and the update's number decide.
 
-    What an update goes without is drawn all the same: so all have one shape.
+    Noise that an update does not use is drawn too, so that all updates have the same shapes.
     """
     index_key, target_key, latent_key, _ = jax.random.split(jax.random.fold_in(key, step), 4)
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, size)
@@ -230,7 +230,7 @@ class Exploration(NamedTuple):
 
 def draw_exploration(key: Array, step: Array, hp: Hyperparameters, action_dim: int) -> Exploration:
     """The draw of one step in the environment, which depends on the key and the step's number alone."""
-    # The last of these keys: the update of the same number draws from the others.
+    # The last of these keys: the update of the same number uses the others.
     action_key = jax.random.split(jax.random.fold_in(key, step), 4)[3]
     return Exploration(action=jax.random.normal(action_key, (1, action_dim)))
 
@@ -251,24 +251,24 @@ def gradient_step(state: "SPOT", part: str, gradient: Network) -> "SPOT":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
 def divergence(mean: Array, std: Array) -> Array:
-    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    """The KL divergence (B, Z) of normal codes from the prior, for each component of the codes."""
     return -0.5 * (1.0 + log(square(std)) - square(mean) - square(std))
 
 
 def cooled(hp: Hyperparameters, online_it: Array) -> Array:
-    """The weight of the support constraint in the online update of this number, from 1; 0: offline."""
+    """The weight of the support constraint in the online update with this number, counted from 1; 0: offline."""
     if not hp.lambd_cool:
         return jnp.asarray(hp.lambd, dtype=float)
-    # CORL divides by 0 where there is no online phase.
+    # CORL divides by 0 if there is no online phase.
     return hp.lambd * maximum(hp.lambd_end, 1.0 - online_it / max(hp.online_iterations, 1))
 
 
-# What learns offline and online, each with a target
+# The networks that learn offline and online, each with a target
 LEARNERS = ("actor", "critic_1", "critic_2")
 
 
@@ -290,7 +290,7 @@ class SPOT(struct.PyTreeNode):
     max_action: float = struct.field(pytree_node=False)
 
     def go_online(self) -> "SPOT":
-        """Actor and critics get fresh optimisers, as at the beginning; nothing else changes by itself."""
+        """Gives the actor and the critics fresh optimisers, as at the beginning; nothing else changes."""
         fresh = {f"{part}_optimizer": adam(part, self.hp).init(getattr(self, part)) for part in LEARNERS}
         return self.replace(**fresh)
 
@@ -326,10 +326,10 @@ class SPOT(struct.PyTreeNode):
         return square(q1 - target).mean() + square(q2 - target).mean(), {}
 
     def neg_log_beta(self, observations: Array, actions: Array, latent: Array) -> Array:
-        """How unlikely the VAE finds actions (B, A), (B,): its loss, row by row, or an estimate of the likelihood.
+        """How unlikely actions (B, A) are under the VAE, (B,): its loss in each row, or an estimate of the likelihood.
 
-        The VAE's loss is that of a decoder with the variance `kl_weight` A / (2 Z). Codes that the encoder draws are
-        weighed by their densities, of which all but these terms cancel.
+        The VAE's loss corresponds to a decoder with the variance `kl_weight` A / (2 Z). Codes from the encoder are
+        weighted by their densities, in which all terms except these cancel.
         """
         hp = self.hp
         reconstruction, mean, std = self.vae(observations, actions, latent)
@@ -411,8 +411,8 @@ def train_interval(
 ) -> tuple[SPOT, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates`, their batches from the first `size` rows.
 
-    The VAE's come first and have a scan of their own. The place of any other update in its block and `phase` tell
-    whether it is delayed. `phase` counts the updates before the others, modulo `policy_freq`. Both are known when the
+    The VAE's updates come first and are a separate scan. For any other update, its place in its block and `phase` tell
+    whether it is delayed. `phase` counts the updates before these others, modulo `policy_freq`. Both are known when the
     program is compiled, so no branch is left in it.
     """
     hp, action_dim = state.hp, state.actor.module.action_dim
@@ -433,7 +433,7 @@ def train_interval(
 
 @jax.jit
 def next_action(state: SPOT, key: Array, step: Array, observation: Array) -> Array:
-    """The action (1, A) of the environment's step of this number, in a normalised observation (1, S)."""
+    """The action (1, A) for the environment step with this number, in a normalised observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
 
@@ -459,14 +459,14 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     critic_1 = Network.create(Critic(config.critic_init_w), critic_1_key, observations, actions)
     critic_2 = Network.create(Critic(config.critic_init_w), critic_2_key, observations, actions)
     networks = {"vae": vae, "actor": actor, "critic_1": critic_1, "critic_2": critic_2}
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     targets = {f"{part}_target": jax.tree.map(jnp.copy, networks[part]) for part in LEARNERS}
     optimizers = {f"{part}_optimizer": adam(part, hp).init(network) for part, network in networks.items()}
     return SPOT(**networks, **targets, **optimizers, hp=hp, max_action=max_action)
 
 
 def save(state: SPOT, path: Path, total_it: int, experience: OnlineExperience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "finetune/spot", state, total_it, **facts)
 

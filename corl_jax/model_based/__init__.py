@@ -1,1 +1,1 @@
-"""With a learnt model of the environment."""
+"""Algorithms with a learnt model of the environment."""

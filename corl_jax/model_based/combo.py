@@ -1,6 +1,6 @@
-"""COMBO in JAX: soft actor-critic on a learnt model's roll-outs, which values few actions above those of the data.
+"""COMBO in JAX: soft actor-critic on data and a learnt model's roll-outs, with conservative critics.
 
-Its twin is `corl_torch/model_based/combo.py`. The model is that of `corl_jax/model_based/dynamics.py`.
+Its twin is `corl_torch/model_based/combo.py`. The model is from `corl_jax/model_based/dynamics.py`.
 
 Yu et al., COMBO: Conservative Offline Model-Based Policy Optimization, 2021, https://arxiv.org/abs/2102.08363
 """
@@ -43,13 +43,13 @@ from shared.runs.settings import EpochsConfig, ImitationConfig, ModelledConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update or a rollout depends on; JAX compiles for them."""
+    """The hyperparameters that an update or a roll-out depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # First learning rate of the policy, which falls to 0 along a cosine, epoch by epoch
+    # Initial learning rate of the policy, which falls to 0 along a cosine, epoch by epoch
     actor_lr: float = positive(1e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
@@ -59,11 +59,11 @@ class Hyperparameters:
     tune_temperature: bool = True
     # The temperature without automatic tuning
     fixed_temperature: float = bounded(0.2, low=0)
-    # That entropy; null or 0: minus the number of action dimensions
+    # Target entropy; null or 0: minus the number of action dimensions
     target_entropy: float | None = unbounded(None)
-    # Updates in all, and the time in which the policy's learning rate falls
+    # Updates in all, over which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
-    # Updates in an epoch, in which that rate is constant
+    # Updates in an epoch, in which the policy's learning rate is constant
     num_updates_on_epoch: int = bounded(1000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -77,41 +77,42 @@ class Hyperparameters:
     cql_n_actions: int = bounded(10, low=1)
     # The states whose values are pushed down: the whole batch's, or only the model's
     rho_s: str = choice("mix", "model")
-    # One soft maximum over all 3 cql_n_actions actions of a state; else one over each 3, as where the reference's
+    # One soft maximum over all 3 cql_n_actions actions of a state; false: one over each 3, as in the reference, where a
     # reshape is lost
     cql_joint_logsumexp: bool = True
     # Use the best of cql_n_actions next actions in the critics' target
     cql_max_target_backup: bool = False
-    # Subtract the entropy term in the critics' target, but with cql_max_target_backup
+    # Subtract the entropy term in the critics' target, except with cql_max_target_backup
     backup_entropy: bool = False
     # Tune the weight of the conservative term towards a target gap
     cql_lagrange: bool = False
-    # That gap, weighted by cql_alpha
+    # Target gap between the values of out-of-distribution actions and of the data's, after multiplication by cql_alpha
     cql_target_action_gap: float = unbounded(10.0)
     # Learning rate of the Lagrange multiplier
     alpha_prime_lr: float = positive(3e-4)
-    # States of the dataset from which the model is rolled out at a time
+    # States of the dataset that each round of roll-outs starts from
     rollout_batch_size: int = bounded(50_000, low=1)
     # Steps of a roll-out
     rollout_length: int = bounded(5, low=1)
-    # Roll out by uniform actions in place of the policy's
+    # Roll out with uniform actions instead of the policy's
     uniform_rollout: bool = False
 
 
 @dataclass(frozen=True)
 class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "COMBO-D4RL"
     name: str = "COMBO"
     # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
     env: str = "mini/pendulum-replay"
-    # Run of model_based/dynamics, of this framework: its folder, or a checkpoint; empty: one with this dataset and seed
-    # below runs_path, made first if need be
+    # Run of model_based/dynamics in the same framework: its folder, or a checkpoint; empty: the one with this dataset
+    # and seed below runs_path, which is made first if there is none
     dynamics: str = ""
-    # Updates between two times that the model is rolled out
+    # Updates between two rounds of roll-outs
     rollout_freq: int = bounded(1000, low=1)
-    # Such times whose transitions are held, where no roll-out ends early; the oldest are overwritten
+    # Rounds of roll-outs, none of which ends early, that the model's buffer can store; the oldest transitions are
+    # overwritten
     model_retain_epochs: int = bounded(5, low=1)
     # Widths of the hidden layers of the policy and of the critics
     hidden_dims: tuple[int, ...] = widths(256, 256, 256)
@@ -135,7 +136,7 @@ class MLP(nn.Module):
 
 
 class Gaussian(nn.Module):
-    """Means and log-deviations of actions."""
+    """Means and log standard deviations of actions."""
 
     action_dim: int
 
@@ -206,7 +207,7 @@ class Noise(NamedTuple):
     actor: Array
     # Standard normal, (B, A), or (B, n, A) with cql_max_target_backup: the policy's next actions in the target
     target: Array
-    # Uniform in [-1, 1), (D, n, A): random actions for the conservative term, of which 1 is the bound
+    # Uniform in [-1, 1), (D, n, A): random actions for the conservative term, in units of the largest action
     random: Array
     # Standard normal, (D, n, A): the policy's actions for the conservative term
     current: Array
@@ -215,13 +216,13 @@ class Noise(NamedTuple):
 
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
-    """The rows of a batch that come from the dataset, and from the model."""
+    """How many rows of a batch come from the dataset, and how many from the model."""
     real = int(hp.batch_size * hp.real_ratio)
     return real, hp.batch_size - real
 
 
 def pushed_down(hp: Hyperparameters) -> int:
-    """The last rows of a batch in whose states values are pushed down: all of them, or the model's."""
+    """How many of a batch's last rows have states whose values are pushed down: all of them, or the model's."""
     return shares(hp)[1] if hp.rho_s == "model" else hp.batch_size
 
 
@@ -230,7 +231,7 @@ def draw_noise(
 ) -> tuple[Array, Noise]:
     """An update's batch indices (B,) and its noise, which depend on the key and on the update's number alone.
 
-    The dataset's rows come first. Those of the model are numbered on from `dataset_size`.
+    The dataset's rows come first. The model's are numbered from `dataset_size` on.
     """
     (real, synthetic), one = shares(hp), (hp.batch_size, action_dim)
     many, pushed = (hp.batch_size, hp.cql_n_actions, action_dim), (pushed_down(hp), hp.cql_n_actions, action_dim)
@@ -248,19 +249,19 @@ def draw_noise(
 
 
 class Starts(NamedTuple):
-    """Where roll-outs begin."""
+    """The first states of roll-outs."""
 
     # (n,), rows of the dataset
     indices: Array
 
 
 def draw_starts(key: Array, hp: Hyperparameters, dataset_size: int) -> Starts:
-    """The first states of all roll-outs at a time."""
+    """The first states of a round of roll-outs."""
     return Starts(jax.random.randint(key, (hp.rollout_batch_size,), 0, dataset_size))
 
 
 class StepDraws(NamedTuple):
-    """The random numbers that a step of n rollouts draws."""
+    """The random numbers that a step of n roll-outs draws."""
 
     # Standard normal, (n, A): the policy's actions; uniform in [-1, 1) with uniform_rollout: random ones
     actor: Array
@@ -269,7 +270,7 @@ class StepDraws(NamedTuple):
 
 
 def draw_step(key: Array, hp: Hyperparameters, rows: int, sizes: ModelSizes) -> StepDraws:
-    """The draws of a step of so many roll-outs."""
+    """The draws for a step of so many roll-outs."""
     actor_key, normals_key, chosen_key = jax.random.split(key, 3)
     shape, uniform = (rows, sizes.action_dim), partial(jax.random.uniform, minval=-1.0, maxval=1.0)
     noise = uniform(actor_key, shape) if hp.uniform_rollout else jax.random.normal(actor_key, shape)
@@ -300,7 +301,7 @@ def gradient_step(state: "COMBO", part: str, gradient: Any) -> "COMBO":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: old * (1.0 - tau) + new * tau, target, source)
 
 
@@ -322,13 +323,13 @@ class COMBO(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return jnp.asarray(self.hp.fixed_temperature)
         return exp(self.log_temperature)
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The value of the policy's actions under the smaller critic, and their entropy, both to be large."""
+        """Maximizes the value of the policy's actions under the smaller critic, and their entropy."""
         critic_1, critic_2 = self.critic_1, self.critic_2
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
@@ -337,7 +338,7 @@ class COMBO(struct.PyTreeNode):
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
         """Raises the temperature while the policy's entropy is below its target."""
-        # A target of 0 is read as none, as in the reference.
+        # As in the reference, a target of 0 means that none is set.
         target_entropy = self.hp.target_entropy or -self.actor.module.action_dim
         return -(log_temperature * (log_prob + target_entropy)).mean(), {}
 
@@ -354,11 +355,11 @@ class COMBO(struct.PyTreeNode):
         return batch.rewards + hp.discount * (1.0 - batch.terminals) * next_q
 
     def gap(self, critic: Network, batch: Batch, random: Array, samples: Sequence[tuple[Array, Array]]) -> Array:
-        """The mean gap between the soft maximum over sampled actions and the data's value, and the weighted one."""
+        """The mean gap between the soft maximum over sampled actions and the data's value, and the weighted gap."""
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         states, real = batch.observations[-len(random) :], shares(hp)[0]
         q_current = critic(states, current)
-        # The next actions are judged in the current states.
+        # The next actions are evaluated in the current states.
         q_next = critic(states, next)
         q_random = critic(states, random)
         assert q_current.shape == q_next.shape == q_random.shape == current_log_prob.shape == next_log_prob.shape
@@ -374,7 +375,7 @@ class COMBO(struct.PyTreeNode):
         return alpha_prime * (gap - self.hp.cql_target_action_gap) if self.hp.cql_lagrange else gap
 
     def alpha_prime_loss(self, log_alpha_prime: Array, gap_1: Array, gap_2: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the conservative term's weight while the gaps lie above their target."""
+        """Raises the conservative term's weight while the gaps are above their target."""
         alpha_prime = clamp(exp(log_alpha_prime), 0.0, 1e6)
         loss = -0.5 * (self.penalty(gap_1, alpha_prime) + self.penalty(gap_2, alpha_prime))
         return loss, {"alpha_prime": alpha_prime}
@@ -396,7 +397,7 @@ class COMBO(struct.PyTreeNode):
         return losses[0] + losses[1], metrics
 
     def update(self, batch: Batch, noise: Noise) -> tuple["COMBO", dict[str, Array]]:
-        """One gradient step: the actor; the temperature; the critics, by the new actor and temperature; the targets."""
+        """One gradient step: the actor; the temperature; the critics, on the new actor and temperature; the targets."""
         state, hp = self, self.hp
         (actor_loss, aux), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
         state = gradient_step(state, "actor", gradient)
@@ -426,12 +427,12 @@ class COMBO(struct.PyTreeNode):
     def roll_out(self, model: Any, observations: Array, draw: Callable[[Array], StepDraws]) -> tuple[Batch, Array]:
         """The transitions (h, n, ...) of roll-outs from states (n, S), and which of them count, (h, n).
 
-        All go on, so that shapes are fixed. What comes after a roll-out's end does not count.
+        All roll-outs continue to the end, so that shapes are fixed. Transitions after a roll-out's end do not count.
 
         Args:
             model: Has `step`, as the `Model` of `corl_jax/model_based/dynamics.py`.
-            observations: Where they begin.
-            draw: From a step's number to what all roll-outs draw.
+            observations: The first states.
+            draw: From a step's number to the draws of all roll-outs.
         """
         hp = self.hp
 
@@ -465,7 +466,7 @@ def act(actor: Network, observations: Array) -> Array:
 def imagine(
     state: COMBO, model: Any, dataset: PackedDataset, ring: Ring, key: Array, step: Array, sizes: ModelSizes
 ) -> tuple[Ring, dict[str, Array]]:
-    """Rolls the model out from states of the dataset, and stores what comes of it; returns what is logged of it.
+    """Rolls the model out from states of the dataset and stores the transitions; returns the metrics.
 
     What is drawn depends on the key, on the number of updates before and on a step's number alone.
     """
@@ -488,7 +489,7 @@ def imagine(
 def train_interval(
     state: COMBO, key: Array, dataset: Sources, start: Array, num_updates: int
 ) -> tuple[COMBO, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates`, between which no model is rolled out, as one scan."""
+    """The updates `start + 1` to `start + num_updates`, with no roll-outs between them, as one scan."""
     hp, sizes = state.hp, (len(dataset.rows), dataset.ring.size, state.actor.module.action_dim)
 
     def draw(step: Array) -> tuple[Array, Noise]:
@@ -513,7 +514,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         "log_temperature": jnp.asarray(0.0, dtype=float),
         "log_alpha_prime": jnp.asarray(0.0, dtype=float),
     }
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     targets = {f"{name}_target": jax.tree.map(jnp.copy, parts[name]) for name in ("critic_1", "critic_2")}
     moments = {f"{name}_optimizer": adam(name, hp).init(part) for name, part in parts.items()}
     return COMBO(**parts, **targets, **moments, hp=hp)
@@ -524,7 +525,7 @@ def train(config: TrainConfig) -> Run:
 
     Raises:
         InputError: The dataset, the environment, the model or the checkpoint cannot be used.
-        RunError: The model's roll-outs, or a loss, leave all bounds.
+        RunError: The model's roll-outs or a loss diverge.
     """
     check(config)
     check_shares(config.real_ratio, shares(config)[0], pushed_down(config))

@@ -1,7 +1,7 @@
-"""A probabilistic ensemble in JAX that learns an environment's dynamics, as model-based algorithms roll it out.
+"""A probabilistic ensemble in JAX that learns an environment's dynamics, for model-based algorithms.
 
 Each member predicts a normal distribution of a step's change of state and reward. An update is one epoch: every member
-takes its own bootstrapped rows in batches, then all are tried on held-out rows. `max_timesteps` counts epochs.
+takes its own bootstrapped rows in batches, then all are tested on held-out rows. `max_timesteps` counts epochs.
 
 Its twin is `corl_torch/model_based/dynamics.py`.
 
@@ -50,25 +50,25 @@ from shared.runs.settings import LimitsConfig, ModelledConfig, RecordConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update or a step of the model depends on; JAX compiles for them."""
+    """The hyperparameters that an update or a step of the model depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of all members
     learning_rate: float = positive(1e-3)
-    # Weight decay of each layer, the last one included; it is a part of the loss
+    # Weight decay of each layer, including the last one; it is a part of the loss
     dynamics_weight_decay: tuple[float, ...] = numbers((2.5e-5, 5e-5, 7.5e-5, 7.5e-5, 1e-4), low=0.0)
-    # Members
+    # Members of the ensemble
     n_ensemble: int = bounded(7, low=1)
-    # Members that predict: those that erred least on held-out rows
+    # Members that predict: the ones with the smallest errors on held-out rows
     n_elites: int = bounded(5, low=1)
-    # Weight of the learnt bounds of the log-variance in the loss: it draws them together
+    # Weight in the loss of the learnt bounds of the log-variance, which pulls them together
     logvar_loss_coef: float = bounded(0.01, low=0)
-    # Share of the rows that is held out, a thousand at most
+    # Share of the rows that is held out, at most a thousand rows
     holdout_ratio: float = bounded(0.2, low=0, high=1)
-    # Training ends after so many epochs in which no member improved by one per cent
+    # Epochs in a row without an improvement of any member by one per cent, after which training ends
     max_epochs_since_update: int = bounded(5, low=1)
-    # Weight of the uncertainty that is taken off predicted rewards; 0: none
+    # Weight of the uncertainty that is subtracted from predicted rewards; 0: none
     penalty_coef: float = bounded(2.5, low=0)
-    # That uncertainty: the members' own deviations, how far their means lie apart, or the deviation of those means
+    # That uncertainty: the members' own deviations, the distance between their means, or the deviation of those means
     uncertainty_mode: str = choice("aleatoric", "pairwise-diff", "ensemble_std")
     # Rows of each member in a batch
     batch_size: int = bounded(256, low=1)
@@ -76,7 +76,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(ModelledConfig, Hyperparameters, LimitsConfig, RecordConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "Dynamics-D4RL"
     name: str = "Dynamics"
@@ -84,7 +84,7 @@ class TrainConfig(ModelledConfig, Hyperparameters, LimitsConfig, RecordConfig):
     env: str = "mini/pendulum-replay"
     # Epochs between two evaluations
     eval_freq: int = bounded(5, low=1)
-    # Epochs at most
+    # Largest number of epochs
     max_timesteps: int = bounded(1000, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(200, 200, 200, 200)
@@ -98,20 +98,20 @@ class TrainConfig(ModelledConfig, Hyperparameters, LimitsConfig, RecordConfig):
 
 
 def truncated_normal(key: Array, shape: Sequence[int], dtype: Any = None) -> Array:
-    """Normal numbers of deviation 1 / (2 sqrt(in)) for weights (E, in, out), none beyond -2 and 2."""
+    """Normal numbers with deviation 1 / (2 sqrt(in)) for weights (E, in, out), truncated to [-2, 2]."""
     std = 1.0 / (2.0 * shape[1] ** 0.5)
     return std * jax.random.truncated_normal(key, -2.0 / std, 2.0 / std, shape, dtype)
 
 
 class EnsembleLinear(nn.Module):
-    """A linear layer for each of E members: (B, in), which all share, or (E, B, in) to (E, B, out)."""
+    """A linear layer for each of E members: (B, in), the same for all, or (E, B, in) to (E, B, out)."""
 
     output_dim: int
     n_ensemble: int
 
     @nn.compact
     def __call__(self, inputs: Array) -> Array:
-        """Maps every member's inputs by its own weights."""
+        """Maps every member's inputs with its own weights."""
         shape = self.n_ensemble, inputs.shape[-1], self.output_dim
         weight = self.param("weight", truncated_normal, shape, inputs.dtype)
         bias = self.param("bias", nn.initializers.zeros, (self.n_ensemble, 1, self.output_dim), inputs.dtype)
@@ -119,7 +119,7 @@ class EnsembleLinear(nn.Module):
 
 
 class Ensemble(nn.Module):
-    """Members that predict means and log-variances of D numbers; the bounds of the latter are learnt, and shared."""
+    """Members that predict means and log-variances of D numbers; the log-variances' bounds are learnt and shared."""
 
     hidden_dims: Sequence[int]
     output_dim: int
@@ -152,12 +152,12 @@ def layer_weights(dynamics: Network) -> list[Array]:
 
 
 def norm(vectors: Array) -> Array:
-    """The length of vectors (..., D), (...)."""
+    """The norms (...) of vectors (..., D)."""
     return sqrt(square(vectors).sum(axis=-1))
 
 
 def uncertainty(mode: str, means: Array, stds: Array) -> Array:
-    """How unsure all members are, (n,): of next states' means (E, n, S) and all predictions' deviations (E, n, D)."""
+    """The members' uncertainty (n,), from next states' means (E, n, S) and all predictions' deviations (E, n, D)."""
     apart = means - means.mean(axis=0)
     if mode == "aleatoric":
         return amax(norm(stds), axis=0)
@@ -167,18 +167,18 @@ def uncertainty(mode: str, means: Array, stds: Array) -> Array:
 
 
 class Model(struct.PyTreeNode):
-    """A learnt model, for whoever rolls it out."""
+    """A learnt model that can be rolled out."""
 
     dynamics: Network
     # (K,), the members that predict, best first
     elites: Array
-    # (S + A,) each, by which inputs are scaled
+    # (S + A,) each, to scale inputs
     mean: Array
     std: Array
     terminated: Terminated = struct.field(pytree_node=False)
 
     def step(self, observations: Array, actions: Array, draws: Draws, penalty_coef: float, mode: str) -> Step:
-        """A step from states (n, S) by actions (n, A), each row by a sample of the elite that is chosen for it."""
+        """A step from states (n, S) with actions (n, A); each row is a sample from the elite member chosen for it."""
         rows, state_dim = observations.shape
         mean, log_var = self.dynamics(scaled(observations, actions, self.mean, self.std))
         # Changes of the state become states; the last number is the reward.
@@ -236,7 +236,7 @@ class Parts(NamedTuple):
     rows: PackedDataset
     # (E, n), each member's rows
     members: Array
-    # (H,) rows that no member learns from
+    # (H,), rows that no member learns from
     holdout: Batch
 
 
@@ -249,7 +249,7 @@ class Epoch(NamedTuple):
 
 
 def in_parts(dataset: PackedDataset, split: Split) -> Parts:
-    """The dataset on the device as the split says."""
+    """The dataset on the device, split into each member's rows and the held-out rows."""
     members = split.training[split.bootstrap]
     return Parts(dataset, jnp.asarray(members), take(dataset, jnp.asarray(split.holdout)))
 
@@ -261,7 +261,7 @@ def take_epoch(parts: Parts, order: Array) -> Epoch:
 
 # ---- losses and update ---------------------------------------------------------------------------------------------
 
-# By how much a member must improve on its best for that to count
+# Relative improvement on a member's best loss that counts
 IMPROVEMENT = 0.01
 
 
@@ -279,7 +279,7 @@ def gradient_step(state: "Dynamics", gradient: Network) -> "Dynamics":
 class Dynamics(struct.PyTreeNode):
     """All that an update reads and writes.
 
-    `best_dynamics` has each member as it was when it erred least on held-out rows, and the bounds as they are.
+    `best_dynamics` has each member's weights from its smallest error on held-out rows, and the current bounds.
     """
 
     dynamics: Network
@@ -296,7 +296,7 @@ class Dynamics(struct.PyTreeNode):
         return scaled(batch.observations, batch.actions, self.mean, self.std)
 
     def model_loss(self, dynamics: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
-        """The negative log-likelihood of each member's rows (E, B), or of rows (B,) that all share; decay and bounds.
+        """The negative log-likelihood of each member's rows (E, B), or of shared rows (B,); plus decay and bounds.
 
         Both are a part of the loss, so Adam scales their gradients as well.
         """
@@ -331,7 +331,7 @@ class Dynamics(struct.PyTreeNode):
         )
 
     def update(self, batch: Epoch, noise: Noise) -> tuple["Dynamics", dict[str, Array]]:
-        """One epoch: a gradient step on each batch of columns, the last one shorter; then held-out rows."""
+        """One epoch: a gradient step on each batch of columns, the last one shorter; then a test on held-out rows."""
         hp = self.hp
 
         def learn(state: Dynamics, columns: Array) -> tuple[Dynamics, Array]:
@@ -351,17 +351,17 @@ class Dynamics(struct.PyTreeNode):
 
     @property
     def converged(self) -> bool:
-        """Whether no member has improved for as many epochs as are waited for."""
+        """Whether no member has improved for `max_epochs_since_update` epochs."""
         return int(self.epochs_since_update) >= self.hp.max_epochs_since_update
 
     def model(self, terminated: Terminated) -> Model:
-        """The model learnt so far, with the members that erred least, best first."""
+        """The model learnt so far, with the members of the smallest errors, best first."""
         elites = argsort(self.best_loss, stable=True)[: self.hp.n_elites]
         return Model(self.best_dynamics, elites, self.mean, self.std, terminated)
 
 
 def batches(indices: Array, size: int) -> tuple[Array, Array]:
-    """The columns of indices (E, n) in whole batches (k, E, size), and those that are left over."""
+    """The columns of indices (E, n) in whole batches (k, E, size), and the columns that are left over."""
     members, columns = indices.shape
     number = columns // size
     whole = indices[:, : number * size].reshape(members, number, size).swapaxes(0, 1)
@@ -400,7 +400,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     dynamics = Network.create(module, key, jnp.zeros((1, num_inputs)))
     return Dynamics(
         dynamics=dynamics,
-        # A donated state may hold no array twice, so these are copies.
+        # A donated state must not contain an array twice, so these are copies.
         best_dynamics=jax.tree.map(jnp.copy, dynamics),
         dynamics_optimizer=adam(hp).init(dynamics),
         mean=jnp.zeros(num_inputs),
@@ -412,7 +412,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
 
 
 def load_dynamics(path: Path, device: str = "auto", given: str = "") -> Model:
-    """The model that a run of this twin has learnt, by the run's folder or a checkpoint; `given` as `termination`.
+    """The model of a run of this twin, from the run's folder or a checkpoint; `given` is the setting `termination`.
 
     Raises:
         InputError: There is none, or the file is damaged or of another algorithm.

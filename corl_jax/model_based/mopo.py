@@ -1,6 +1,6 @@
-"""MOPO in JAX: soft actor-critic on a learnt model's roll-outs, whose rewards are less where the model is unsure.
+"""MOPO in JAX: soft actor-critic on a learnt model's roll-outs, with rewards reduced by the model's uncertainty.
 
-Its twin is `corl_torch/model_based/mopo.py`. The model is that of `corl_jax/model_based/dynamics.py`.
+Its twin is `corl_torch/model_based/mopo.py`. The model is from `corl_jax/model_based/dynamics.py`.
 
 Yu et al., MOPO: Model-based Offline Policy Optimization, 2020, https://arxiv.org/abs/2005.13239
 """
@@ -42,13 +42,13 @@ from shared.runs.settings import EpochsConfig, ImitationConfig, ModelledConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update or a rollout depends on; JAX compiles for them."""
+    """The hyperparameters that an update or a roll-out depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # First learning rate of the policy, which falls to 0 along a cosine, epoch by epoch
+    # Initial learning rate of the policy, which falls to 0 along a cosine, epoch by epoch
     actor_lr: float = positive(1e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
@@ -58,40 +58,41 @@ class Hyperparameters:
     tune_temperature: bool = True
     # The temperature without automatic tuning
     fixed_temperature: float = bounded(0.2, low=0)
-    # That entropy; null or 0: minus the number of action dimensions
+    # Target entropy; null or 0: minus the number of action dimensions
     target_entropy: float | None = unbounded(None)
-    # Updates in all, and the time in which the policy's learning rate falls
+    # Updates in all, over which the policy's learning rate falls to 0
     max_timesteps: int = bounded(3_000_000, low=1)
-    # Updates in an epoch, in which that rate is constant
+    # Updates in an epoch, in which the policy's learning rate is constant
     num_updates_on_epoch: int = bounded(1000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Share of a batch that comes from the dataset; the rest comes from the model
     real_ratio: float = bounded(0.05, low=0, high=1)
-    # States of the dataset from which the model is rolled out at a time
+    # States of the dataset that each round of roll-outs starts from
     rollout_batch_size: int = bounded(50_000, low=1)
     # Steps of a roll-out
     rollout_length: int = bounded(5, low=1)
-    # Weight of the model's uncertainty, which is taken off its rewards; 0: none
+    # Weight of the model's uncertainty, which is subtracted from its rewards; 0: none
     penalty_coef: float = bounded(2.5, low=0)
-    # That uncertainty: the members' own deviations, how far their means lie apart, or the deviation of those means
+    # That uncertainty: the members' own deviations, the distance between their means, or the deviation of those means
     uncertainty_mode: str = choice("aleatoric", "pairwise-diff", "ensemble_std")
 
 
 @dataclass(frozen=True)
 class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "MOPO-D4RL"
     name: str = "MOPO"
     # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
     env: str = "mini/pendulum-replay"
-    # Run of model_based/dynamics, of this framework: its folder, or a checkpoint; empty: one with this dataset and seed
-    # below runs_path, made first if need be
+    # Run of model_based/dynamics in the same framework: its folder, or a checkpoint; empty: the one with this dataset
+    # and seed below runs_path, which is made first if there is none
     dynamics: str = ""
-    # Updates between two times that the model is rolled out
+    # Updates between two rounds of roll-outs
     rollout_freq: int = bounded(1000, low=1)
-    # Such times whose transitions are held, where no roll-out ends early; the oldest are overwritten
+    # Rounds of roll-outs, none of which ends early, that the model's buffer can store; the oldest transitions are
+    # overwritten
     model_retain_epochs: int = bounded(5, low=1)
     # Widths of the hidden layers of the policy and of the critics
     hidden_dims: tuple[int, ...] = widths(256, 256)
@@ -115,7 +116,7 @@ class MLP(nn.Module):
 
 
 class Gaussian(nn.Module):
-    """Means and log-deviations of actions."""
+    """Means and log standard deviations of actions."""
 
     action_dim: int
 
@@ -184,7 +185,7 @@ class Noise(NamedTuple):
 
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
-    """The rows of a batch that come from the dataset, and from the model."""
+    """How many rows of a batch come from the dataset, and how many from the model."""
     real = int(hp.batch_size * hp.real_ratio)
     return real, hp.batch_size - real
 
@@ -194,7 +195,7 @@ def draw_noise(
 ) -> tuple[Array, Noise]:
     """An update's batch indices (B,) and its noise, which depend on the key and on the update's number alone.
 
-    The dataset's rows come first. Those of the model are numbered on from `dataset_size`.
+    The dataset's rows come first. The model's are numbered from `dataset_size` on.
     """
     real, synthetic = shares(hp)
     keys = jax.random.split(jax.random.fold_in(key, step), 4)
@@ -208,19 +209,19 @@ def draw_noise(
 
 
 class Starts(NamedTuple):
-    """Where roll-outs begin."""
+    """The first states of roll-outs."""
 
     # (n,), rows of the dataset
     indices: Array
 
 
 def draw_starts(key: Array, hp: Hyperparameters, dataset_size: int) -> Starts:
-    """The first states of all roll-outs at a time."""
+    """The first states of a round of roll-outs."""
     return Starts(jax.random.randint(key, (hp.rollout_batch_size,), 0, dataset_size))
 
 
 class StepDraws(NamedTuple):
-    """The random numbers that a step of n rollouts draws."""
+    """The random numbers that a step of n roll-outs draws."""
 
     # Standard normal, (n, A): the policy's actions
     actor: Array
@@ -229,7 +230,7 @@ class StepDraws(NamedTuple):
 
 
 def draw_step(key: Array, hp: Hyperparameters, rows: int, sizes: ModelSizes) -> StepDraws:
-    """The draws of a step of so many roll-outs."""
+    """The draws for a step of so many roll-outs."""
     actor_key, normals_key, chosen_key = jax.random.split(key, 3)
     noise = jax.random.normal(actor_key, (rows, sizes.action_dim))
     normals = jax.random.normal(normals_key, (sizes.n_ensemble, rows, sizes.state_dim + 1))
@@ -259,7 +260,7 @@ def gradient_step(state: "MOPO", part: str, gradient: Any) -> "MOPO":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: old * (1.0 - tau) + new * tau, target, source)
 
 
@@ -279,7 +280,7 @@ class MOPO(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature, 1 at most: a constant in every loss but its own."""
+        """The entropy temperature, 1 at most: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return jnp.asarray(self.hp.fixed_temperature)
         return clamp(exp(self.log_temperature), 0.0, 1.0)
@@ -305,7 +306,7 @@ class MOPO(struct.PyTreeNode):
         return loss_1 + loss_2, {"critic_1_loss": loss_1, "critic_2_loss": loss_2}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The value of the policy's actions under the smaller critic, and their entropy, both to be large."""
+        """Maximizes the value of the policy's actions under the smaller critic, and their entropy."""
         critic_1, critic_2 = self.critic_1, self.critic_2
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
@@ -314,7 +315,7 @@ class MOPO(struct.PyTreeNode):
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
         """Raises the temperature while the policy's entropy is below its target."""
-        # A target of 0 is read as none, as in the reference.
+        # As in the reference, a target of 0 means that none is set.
         target_entropy = self.hp.target_entropy or -self.actor.module.action_dim
         return -(log_temperature * (log_prob + target_entropy)).mean(), {}
 
@@ -343,12 +344,12 @@ class MOPO(struct.PyTreeNode):
     def roll_out(self, model: Any, observations: Array, draw: Callable[[Array], StepDraws]) -> tuple[Batch, Array]:
         """The transitions (h, n, ...) of roll-outs from states (n, S), and which of them count, (h, n).
 
-        All go on, so that shapes are fixed. What comes after a roll-out's end does not count.
+        All roll-outs continue to the end, so that shapes are fixed. Transitions after a roll-out's end do not count.
 
         Args:
             model: Has `step`, as the `Model` of `corl_jax/model_based/dynamics.py`.
-            observations: Where they begin.
-            draw: From a step's number to what all roll-outs draw.
+            observations: The first states.
+            draw: From a step's number to the draws of all roll-outs.
         """
         hp = self.hp
 
@@ -379,7 +380,7 @@ def act(actor: Network, observations: Array) -> Array:
 def imagine(
     state: MOPO, model: Any, dataset: PackedDataset, ring: Ring, key: Array, step: Array, sizes: ModelSizes
 ) -> tuple[Ring, dict[str, Array]]:
-    """Rolls the model out from states of the dataset, and stores what comes of it; returns what is logged of it.
+    """Rolls the model out from states of the dataset and stores the transitions; returns the metrics.
 
     What is drawn depends on the key, on the number of updates before and on a step's number alone.
     """
@@ -402,7 +403,7 @@ def imagine(
 def train_interval(
     state: MOPO, key: Array, dataset: Sources, start: Array, num_updates: int
 ) -> tuple[MOPO, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates`, between which no model is rolled out, as one scan."""
+    """The updates `start + 1` to `start + num_updates`, with no roll-outs between them, as one scan."""
     hp, sizes = state.hp, (len(dataset.rows), dataset.ring.size, state.actor.module.action_dim)
 
     def draw(step: Array) -> tuple[Array, Noise]:
@@ -426,7 +427,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         "critic_2": Network.create(critic, critic_2_key, observations, actions),
         "log_temperature": jnp.asarray(0.0, dtype=float),
     }
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     targets = {f"{name}_target": jax.tree.map(jnp.copy, parts[name]) for name in ("critic_1", "critic_2")}
     moments = {f"{name}_optimizer": adam(name, hp).init(part) for name, part in parts.items()}
     return MOPO(**parts, **targets, **moments, hp=hp)
@@ -437,7 +438,7 @@ def train(config: TrainConfig) -> Run:
 
     Raises:
         InputError: The dataset, the environment, the model or the checkpoint cannot be used.
-        RunError: The model's roll-outs, or a loss, leave all bounds.
+        RunError: The model's roll-outs or a loss diverge.
     """
     task, learnt = load_model_based_task(config, "jax")
     device = resolve_device(config.device)

@@ -1,1 +1,1 @@
-"""Algorithms that learn in the environment alone."""
+"""Algorithms that learn in an environment; most can learn from a dataset instead."""

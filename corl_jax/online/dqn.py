@@ -1,7 +1,7 @@
-"""DQN in JAX: a value for each of finitely many actions, learnt from replayed steps and a target that stands still.
+"""DQN in JAX: a value for each of finitely many actions, learnt from replayed steps with a frozen target network.
 
-Its twin is `corl_torch/online/dqn.py`. It learns from a dataset, or makes its own data: environment steps and updates
-then take turns. With `double` it is Double DQN.
+Its twin is `corl_torch/online/dqn.py`. It learns from a dataset, or collects its own data: environment steps and
+updates then alternate. With `double` it is Double DQN.
 
 Mnih et al., Human-level control through deep reinforcement learning, 2015, https://doi.org/10.1038/nature14236
 van Hasselt, Guez & Silver, Deep Reinforcement Learning with Double Q-learning, 2015, https://arxiv.org/abs/1509.06461
@@ -50,17 +50,17 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate
     learning_rate: float = positive(6.25e-5)
-    # Added to the root in Adam's step
+    # Adam's epsilon, which is added to the root in its step
     adam_eps: float = positive(1e-8)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # Double DQN: the critics choose the next action, which the targets then value; else the targets do both
+    # Double DQN: the critics choose the next action and the targets give its value; false: the targets do both
     double: bool = False
-    # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
+    # Updates between two copies of the critics into the targets; the first update makes the first copy
     target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
@@ -72,22 +72,22 @@ class Hyperparameters:
     n_quantiles: int = later(bounded(32, low=1))
     # With iqn: quantiles whose mean decides how to act
     n_greedy_quantiles: int = later(bounded(32, low=1))
-    # With iqn: cosines of a fraction
+    # With iqn: cosines that encode a fraction
     embed_size: int = later(bounded(64, low=1))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DQN"
     name: str = "DQN"
     # Environment to learn in: CartPole-v1, or any that is registered with Gymnasium and has finite actions. Or dataset
     # to learn from: mini/cartpole-replay, minari:NAME, or the path of an HDF5 file
     env: str = "CartPole-v1"
-    # Steps of the environment in all; updates on a dataset
+    # Environment steps in all, or updates on a dataset
     max_timesteps: int = bounded(1_000_000, low=1)
-    # Steps of the environment, or updates on a dataset, between two evaluations
+    # Environment steps, or updates on a dataset, between two evaluations
     eval_freq: int = bounded(10_000, low=1)
     # Share of random actions in an evaluation
     eval_epsilon: float = bounded(0.0, low=0, high=1)
@@ -99,13 +99,13 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     epsilon_start: float = bounded(1.0, low=0, high=1)
     # In an environment: share of random actions at the end
     epsilon_end: float = bounded(0.1, low=0, high=1)
-    # In an environment: steps in which that share goes from its start to its end
+    # In an environment: steps over which that share goes from its first to its last value
     epsilon_steps: int = bounded(1_000_000, low=1)
     # In an environment: steps before learning begins, or one batch's worth if that is more
     learning_starts: int = bounded(0, low=0)
-    # In an environment: steps from one learning to the next
+    # In an environment: steps between two rounds of updates
     update_interval: int = bounded(1, low=1)
-    # In an environment: updates at each of these steps
+    # In an environment: updates in each of these rounds
     n_updates: int = bounded(1, low=1)
 
 
@@ -113,13 +113,13 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
 
 
 def mlp(encoder: str, hidden_dims: Sequence[int], *outputs: int) -> nn.Sequential:
-    """Convolutions if there are any, hidden layers with ReLU, and perhaps a linear one."""
+    """Convolutions if there are any, hidden layers with ReLU, and perhaps a linear layer."""
     hidden = [layer for width in hidden_dims for layer in (Linear(width), nn.relu)]
     return nn.Sequential([*convolutions(encoder), *hidden, *map(Linear, outputs)])
 
 
 class Critics(nn.Module):
-    """N critics Z(s, .) of all actions at once, with weights of their own: means or quantiles of the return."""
+    """N critics Z(s, .) of all actions at once, with separate weights: the return's mean or quantiles."""
 
     action_dim: int
     encoder: str
@@ -139,9 +139,9 @@ class Critics(nn.Module):
         self.members = [member() for _ in range(hp.n_critics)]
 
     def __call__(self, observations: Array, fractions: Array | None = None) -> list[Array]:
-        """Each critic's quantiles (B, A, K) of all actions in observations (B, S); of a mean there is one.
+        """Each critic's quantiles (B, A, K) of all actions in observations (B, S); a mean counts as one.
 
-        Implicit ones stand at the fractions (N, B, K), or without them at even ones.
+        IQN's are at the fractions (N, B, K), or, without these, at evenly spaced ones.
         """
         if not self.implicit:
             return [member(observations).reshape(-1, self.action_dim, self.n_quantiles) for member in self.members]
@@ -156,7 +156,7 @@ def value(q: Sequence[Array], actions: Array) -> Array:
 
 
 def expected(q: Sequence[Array]) -> Array:
-    """The values (B, A) of all critics together, by their quantiles (B, A, K)."""
+    """The values (B, A) of all actions, averaged over all critics and their quantiles (B, A, K)."""
     return stack([quantiles.mean(axis=-1) for quantiles in q]).mean(axis=0)
 
 
@@ -167,7 +167,7 @@ def smallest(q: Array) -> Array:
 
 
 def greedy(q: Sequence[Array]) -> Array:
-    """The actions (B,) that all critics together value most, by their quantiles (B, A, K); of equal ones the first."""
+    """The actions (B,) with the highest value, by all critics' quantiles (B, A, K); the first of equal ones."""
     return argmax(expected(q), axis=-1)
 
 
@@ -186,7 +186,7 @@ class Noise(NamedTuple):
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array) -> tuple[Array, Noise]:
-    """An update's batch indices (B,) below `size` and its fractions; the key and the update's number decide them."""
+    """An update's batch indices (B,) below `size` and its fractions; the key and the update's number determine them."""
     key = jax.random.fold_in(key, step)
     if hp.critic != "iqn":
         return jax.random.randint(key, (hp.batch_size,), 0, size), Noise(*[None] * len(Noise._fields))
@@ -199,9 +199,9 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array) -> tup
 class Exploration(NamedTuple):
     """The random numbers that n environment steps draw, whether or not they need them."""
 
-    # Whole numbers below A, (n,): an action for each
+    # Integers below A, (n,): a random action for each step
     random: Array
-    # Uniform in [0, 1), (n,): where it is below epsilon, that action is taken
+    # Uniform in [0, 1), (n,): if it is below epsilon, the random action is taken
     uniform: Array
 
 
@@ -234,12 +234,12 @@ def gradient_step(state: "DQN", gradient: Network) -> "DQN":
 
 
 def huber(error: Array) -> Array:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
 def fractions(hp: Hyperparameters, q: Array, drawn: Array | None) -> Array | None:
-    """The fractions of the quantiles q (N, B, K): with qr the middles of equal parts (K,), with iqn those drawn."""
+    """The fractions of the quantiles q (N, B, K): with qr the middles of equal parts (K,), with iqn the drawn ones."""
     if hp.critic != "qr":
         return drawn
     bounds = jnp.arange(q.shape[-1] + 1, dtype=q.dtype) / q.shape[-1]
@@ -249,7 +249,7 @@ def fractions(hp: Hyperparameters, q: Array, drawn: Array | None) -> Array | Non
 def quantile_huber(q: Array, fractions: Array | None, target: Array) -> Array:
     """Huber's loss (N, B) of quantiles (N, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
-    What lies below a quantile weighs one less its fraction, the rest its fraction. Means have no fractions.
+    Targets below a quantile have the weight 1 minus its fraction, and all others its fraction. Means have no fractions.
     """
     error = target[:, :, None] - q[:, :, None]
     loss = huber(error)
@@ -288,7 +288,7 @@ class DQN(struct.PyTreeNode):
         return quantile_huber(q, fractions(self.hp, q, noise.error), target).mean(axis=1).sum(), {}
 
     def update(self, batch: Batch, noise: Noise, copied: bool | Array) -> tuple["DQN", dict[str, Array]]:
-        """One gradient step; then, where `copied`, the targets become copies of the new critics."""
+        """One gradient step; then, if `copied`, the targets become copies of the new critics."""
         state = self
         (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
         state = gradient_step(state, gradient)
@@ -304,7 +304,7 @@ def act(critic: Network, observations: Array) -> Array:
 
 @jax.jit
 def explore(critic: Network, observations: Array, random: Array, uniform: Array, epsilon: Array) -> Array:
-    """The best actions (E,) for observations (E, S), or random ones where a uniform number is below epsilon."""
+    """The best actions (E,) for observations (E, S), or random ones if a uniform number is below epsilon."""
     return where(uniform < epsilon, random, greedy(critic(observations)))
 
 
@@ -312,7 +312,7 @@ def explore(critic: Network, observations: Array, random: Array, uniform: Array,
 
 
 def updates_until(config: TrainConfig, step: int) -> int:
-    """The updates that have been made after so many environment steps."""
+    """The number of updates made after so many environment steps."""
     first = min(step, max(config.learning_starts, config.batch_size))
     return config.n_updates * (step // config.update_interval - first // config.update_interval)
 
@@ -323,8 +323,8 @@ def train_interval(
 ) -> tuple[DQN, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates` as one scan, on the first `size` rows of the dataset.
 
-    `phase` counts the updates since the last copy of the targets. Both numbers are traced: experience grows, copies
-    come and go, the program stays.
+    `phase` counts the updates since the last copy of the targets. Both numbers are traced, so that one program serves
+    any amount of experience and any phase.
     """
     hp = state.hp
 
@@ -344,19 +344,19 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
     hp = narrow(config, Hyperparameters)
     module = Critics(action_dim, config.encoder, config.hidden_dims, hp)
     critic = Network.create(module, key, jnp.zeros((1, *axes(state_dim))))
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     critic_target = jax.tree.map(jnp.copy, critic)
     return DQN(critic=critic, critic_target=critic_target, critic_optimizer=adam(hp).init(critic), hp=hp)
 
 
 def save(state: DQN, path: Path, total_it: int, experience: Experience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "online/dqn", state, total_it, **facts)
 
 
 def load(state: DQN, path: str, experience: Experience) -> dict[str, Any]:
-    """Loads a checkpoint and its experience; returns what it holds."""
+    """Loads a checkpoint and its experience; returns its contents."""
     content = load_checkpoint(path, "online/dqn", state)
     experience.load(Path(path).parent, content.get("step", 0))
     return content
@@ -405,8 +405,8 @@ def train_on_dataset(config: TrainConfig) -> Run:
 def train_in_environment(config: TrainConfig) -> Run:
     """Trains in an environment and evaluates every `eval_freq` of its steps.
 
-    A run goes on from its train state, its experience and its number of steps alone. Each interval between evaluations
-    begins with a new episode. The start of that episode follows from the seed and the number of steps.
+    To resume, a run only needs its train state, its experience and its number of steps. Each interval between
+    evaluations begins with a new episode. The start of that episode depends on the seed and the number of steps.
     """
     task = load_online_task(config, finite=True)
     device = resolve_device(config.device)

@@ -1,6 +1,6 @@
-"""SAC in JAX: an off-policy actor-critic that is paid for entropy. Its twin is `corl_torch/online/sac.py`.
+"""SAC in JAX: an off-policy actor-critic that is rewarded for entropy. Its twin is `corl_torch/online/sac.py`.
 
-It makes its own data: environment steps and updates take turns.
+It collects its own data: environment steps and updates alternate.
 
 Haarnoja et al., Soft Actor-Critic Algorithms and Applications, 2018, https://arxiv.org/abs/1812.05905
 """
@@ -42,7 +42,7 @@ from shared.runs.settings import ImagesConfig, RunConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy, of both critics and of the temperature
     learning_rate: float = positive(3e-4)
@@ -58,16 +58,16 @@ class Hyperparameters:
     n_quantiles: int = later(bounded(32, low=1))
     # With iqn: quantiles whose mean the policy learns to raise
     n_greedy_quantiles: int = later(bounded(32, low=1))
-    # With iqn: cosines of a fraction
+    # With iqn: cosines that encode a fraction
     embed_size: int = later(bounded(64, low=1))
-    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
-    # for images of 84 x 84
+    # Most pixels that an update shifts an image by, at random: the image is padded with its edges, then cropped. DrQ
+    # uses 4 for images of 84 x 84
     crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, RunConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "SAC-D4RL"
     name: str = "SAC"
@@ -79,7 +79,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, RunConfig):
     eval_freq: int = bounded(5000, low=1)
     # Folder for a checkpoint and the experience at each evaluation; null: only the last, in the run's folder
     checkpoints_path: str | None = None
-    # Checkpoint to go on from, with its experience beside it
+    # Checkpoint to start from, with its experience beside it
     load_model: str = ""
     # Seed of the weights, the batches, the noise and the start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
@@ -87,7 +87,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, RunConfig):
     hidden_dim: int = bounded(256, low=1)
     # Environment steps of uniform actions before learning begins
     random_steps: int = bounded(5000, low=0)
-    # Environment steps before as many updates
+    # Environment steps that are followed by the same number of updates
     update_every: int = bounded(50, low=1)
 
 
@@ -95,7 +95,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, RunConfig):
 
 
 def mlp(hidden_dim: int, *outputs: int) -> nn.Sequential:
-    """Two hidden layers with ReLU, and perhaps a linear one."""
+    """Two hidden layers with ReLU, and perhaps a linear layer."""
     return nn.Sequential([
         Linear(hidden_dim),
         nn.relu,
@@ -157,9 +157,9 @@ class Critic(nn.Module):
             self.net = mlp(self.hidden_dim, n_quantiles)
 
     def __call__(self, observations: Array, actions: Array, fractions: Array | None = None) -> Array:
-        """The quantiles (B, K) of actions (B, A) in observations (B, S). Of a mean there is one.
+        """The quantiles (B, K) of actions (B, A) in observations (B, S); a mean counts as one.
 
-        Implicit ones stand at the fractions (B, K), or without them at even ones.
+        IQN's are at the fractions (B, K), or, without these, at evenly spaced ones.
         """
         for layer in self.readers:
             observations = layer(observations)
@@ -170,7 +170,7 @@ class Critic(nn.Module):
 def quantiles(
     critics: tuple[Network, Network], observations: Array, actions: Array, fractions: Array | None = None
 ) -> Array:
-    """The quantiles (2, B, K) of both critics, implicit ones at fractions (2, B, K) or at even ones."""
+    """The quantiles (2, B, K) of both critics; IQN's are at fractions (2, B, K) or at evenly spaced ones."""
     given = (None, None) if fractions is None else fractions
     return stack([critic(observations, actions, each) for critic, each in zip(critics, given, strict=True)])
 
@@ -191,16 +191,17 @@ class Noise(NamedTuple):
     target: Array
     # Standard normal, (B, A): the policy's actions in the current states
     actor: Array
-    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    # With crop_padding: the row and column at which each padded image is cropped, (2, B, 2); observations first, then
+    # next ones
     crops: Array | None = None
     # With iqn, fractions uniform in [0, 1), (2, B, K): for the value of the next action under the targets
     target_fractions: Array | None = None
-    # With iqn, likewise: for the value of the data's action
+    # The same for the value of the data's action
     error_fractions: Array | None = None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action_dim: int) -> tuple[Array, Noise]:
-    """An update's batch indices (B,) below `size`, and its noise; the key and the update's number decide the rest."""
+    """An update's batch indices (B,) below `size`, and its noise, which the key and the update's number determine."""
     key, crops = jax.random.fold_in(key, step), None
     if hp.crop_padding:
         key, crops_key = jax.random.split(key)
@@ -220,7 +221,7 @@ class Exploration(NamedTuple):
 
     # Uniform in [-1, 1), (n, A): the actions of the first `random_steps` steps, in units of max_action
     uniform: Array
-    # Standard normal, (n, A): the policy's noise in all others
+    # Standard normal, (n, A): the policy's noise in all later steps
     normal: Array
 
 
@@ -243,17 +244,17 @@ def gradient_step(state: "SAC", part: str, gradient: Any) -> "SAC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
 def huber(error: Array) -> Array:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
 def fractions(q: Array, drawn: Array | None) -> Array:
-    """The fractions of the quantiles q (2, B, K): those drawn, or with qr the middles of equal parts (K,)."""
+    """The fractions of the quantiles q (2, B, K): the drawn ones, or with qr the middles of equal parts (K,)."""
     if drawn is not None:
         return drawn
     bounds = jnp.arange(q.shape[-1] + 1, dtype=q.dtype) / q.shape[-1]
@@ -263,7 +264,7 @@ def fractions(q: Array, drawn: Array | None) -> Array:
 def quantile_huber(q: Array, fractions: Array, target: Array) -> Array:
     """Huber's loss (2, B) of quantiles (2, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
-    What lies below a quantile weighs one less its fraction, the rest its fraction.
+    Targets below a quantile have the weight 1 minus its fraction, and all others its fraction.
     """
     error = target[:, :, None] - q[:, :, None]
     loss = abs(fractions[..., None, :] - (error < 0.0)) * huber(error)
@@ -286,7 +287,7 @@ class SAC(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def temperature(self) -> Array:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         return exp(self.log_temperature)
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
@@ -312,7 +313,7 @@ class SAC(struct.PyTreeNode):
         return loss, {"q": q[0].mean()}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The mean value of the policy's actions under the smaller critic, and their entropy, both to be large."""
+        """Maximizes the mean value of the policy's actions under the smaller critic, and their entropy."""
         critics = self.critic_1, self.critic_2
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = minimum(*quantiles(critics, batch.observations, actions).mean(axis=-1))
@@ -320,7 +321,7 @@ class SAC(struct.PyTreeNode):
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob}
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         return -(log_temperature * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["SAC", dict[str, Array]]:
@@ -368,10 +369,10 @@ def explore(actor: Network, observations: Array, noise: Array) -> Array:
 def train_interval(
     state: SAC, key: Array, dataset: PackedDataset, start: Array, num_updates: int, size: Array
 ) -> tuple[SAC, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates` as one scan, their batches and noise drawn before it.
+    """The updates `start + 1` to `start + num_updates` as one scan, with batches and noise drawn beforehand.
 
-    Batches are drawn from the first `size` rows of the dataset. That number is traced: the experience grows, the
-    program stays.
+    Batches are drawn from the first `size` rows of the dataset. This number is traced, so that the program stays the
+    same while the experience grows.
     """
     steps, action_dim = start + jnp.arange(num_updates), state.actor.module.action_dim
     draws = jax.vmap(lambda step: draw_noise(key, step, state.hp, size, action_dim))(steps)
@@ -392,7 +393,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
     actor = Network.create(Actor(action_dim, max_action, *sizes), actor_key, observations)
     critic_1 = Network.create(Critic(*sizes, hp), critic_1_key, observations, actions)
     critic_2 = Network.create(Critic(*sizes, hp), critic_2_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (critic_1, critic_2))
     log_temperature = jnp.asarray(0.0, dtype=float)
     adam = optax.adam(config.learning_rate)
@@ -412,13 +413,13 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
 
 
 def save(state: SAC, path: Path, experience: Experience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "sac", state, experience.size, **facts)
 
 
 def load(state: SAC, path: str, experience: Experience) -> dict[str, Any]:
-    """Loads a checkpoint and its experience; returns what it holds."""
+    """Loads a checkpoint and its experience; returns its contents."""
     content = load_checkpoint(path, "sac", state)
     experience.load(Path(path).parent, content["total_it"])
     return content
@@ -436,8 +437,8 @@ def load_policy(config: TrainConfig, state_dim: Shape, action_dim: int, max_acti
 def train(config: TrainConfig) -> Run:
     """Trains, evaluates every `eval_freq` environment steps and fills the run's folder.
 
-    A run goes on from its train state, its experience and its number of steps alone. Each interval between evaluations
-    begins with a new episode. The start of that episode follows from the seed and the number of steps.
+    To resume, a run only needs its train state, its experience and its number of steps. Each interval between
+    evaluations begins with a new episode. The start of that episode depends on the seed and the number of steps.
 
     Raises:
         InputError: the environment or the checkpoint cannot be used.

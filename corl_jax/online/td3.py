@@ -1,7 +1,7 @@
-"""TD3 in JAX: the smaller of two values, at a smoothed target action, and a delayed policy.
+"""TD3 in JAX: targets from the smaller of two values, at a smoothed target action, and a delayed policy.
 
-Its twin is `corl_torch/online/td3.py`. It learns from a dataset, or makes its own data: environment steps and updates
-then take turns.
+Its twin is `corl_torch/online/td3.py`. It learns from a dataset, or collects its own data: environment steps and
+updates then alternate.
 
 Fujimoto, van Hoof & Meger, Addressing Function Approximation Error in Actor-Critic Methods, 2018,
 https://arxiv.org/abs/1802.09477
@@ -46,7 +46,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -60,7 +60,7 @@ class Hyperparameters:
     policy_noise: float = bounded(0.2, low=0)
     # Bound of that noise, in the same units
     noise_clip: float = bounded(0.5, low=0)
-    # Updates of the critics for each of policy and targets, the first of which comes with the first update
+    # Critic updates per update of the policy and of the targets; the first update has both
     policy_freq: int = bounded(2, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -72,22 +72,22 @@ class Hyperparameters:
     n_quantiles: int = later(bounded(32, low=1))
     # With iqn: quantiles whose mean the policy learns to raise
     n_greedy_quantiles: int = later(bounded(32, low=1))
-    # With iqn: cosines of a fraction
+    # With iqn: cosines that encode a fraction
     embed_size: int = later(bounded(64, low=1))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "TD3-D4RL"
     name: str = "TD3"
     # Environment to learn in: d4rl/halfcheetah-v2, or any that is registered with Gymnasium. Or dataset to learn from:
     # mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
     env: str = "d4rl/halfcheetah-v2"
-    # Steps of the environment in all; updates on a dataset
+    # Environment steps in all, or updates on a dataset
     max_timesteps: int = bounded(500_000, low=1)
-    # Steps of the environment, or updates on a dataset, between two evaluations
+    # Environment steps, or updates on a dataset, between two evaluations
     eval_freq: int = bounded(5000, low=1)
     # Checkpoint to start from; in an environment, with its experience beside it
     load_model: str = ""
@@ -99,7 +99,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     expl_noise: float = bounded(0.1, low=0)
     # In an environment: steps of uniform actions before learning begins
     random_steps: int = bounded(10_000, low=0)
-    # In an environment: steps before as many updates
+    # In an environment: steps that are followed by the same number of updates
     update_every: int = bounded(1, low=1)
 
 
@@ -107,13 +107,13 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
 
 def mlp(hidden_dims: Sequence[int], *outputs: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and perhaps a linear one."""
+    """Hidden layers with ReLU, and perhaps a linear layer."""
     hidden = [layer for width in hidden_dims for layer in (Linear(width), nn.relu)]
     return nn.Sequential([*hidden, *map(Linear, outputs)])
 
 
 class Actor(nn.Module):
-    """The policy: an action for each observation, (B, S) to (B, A)."""
+    """The policy, which gives an action for each observation: (B, S) to (B, A)."""
 
     action_dim: int
     max_action: float
@@ -128,7 +128,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Z(s, a) with weights of their own: means or quantiles of the return."""
+    """N critics Z(s, a) with separate weights: the return's mean or quantiles."""
 
     hidden_dims: Sequence[int]
     hp: Hyperparameters
@@ -147,9 +147,9 @@ class Critics(nn.Module):
     def __call__(
         self, observations: Array, actions: Array, fractions: Array | None = None, first: int | None = None
     ) -> Array:
-        """The quantiles (N, B, K) of actions (B, A) in observations (B, S), of the first so many critics, or of all.
+        """The quantiles (N, B, K) of actions (B, A) in observations (B, S), by the first few critics (`first`) or all.
 
-        Of a mean there is one. Implicit ones stand at the fractions (N, B, K), or without them at even ones.
+        A mean counts as one quantile. IQN's are at the fractions (N, B, K), or, without these, at evenly spaced ones.
         """
         inputs, members = concatenate([observations, actions], axis=-1), self.members[:first]
         if not self.implicit:
@@ -174,12 +174,12 @@ class Noise(NamedTuple):
     target: Array
     # With iqn, fractions uniform in [0, 1), (N, B, K): for the value of the next action under the targets
     target_fractions: Array | None = None
-    # With iqn, likewise: for the value of the data's action
+    # The same for the value of the data's action
     error_fractions: Array | None = None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action_dim: int) -> tuple[Array, Noise]:
-    """An update's batch indices (B,) below `size`, and its noise; the key and the update's number decide the rest."""
+    """An update's batch indices (B,) below `size`, and its noise, which the key and the update's number determine."""
     count = 4 if hp.critic == "iqn" else 2
     index_key, target_key, *fraction_keys = jax.random.split(jax.random.fold_in(key, step), count)
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, size)
@@ -193,7 +193,7 @@ class Exploration(NamedTuple):
 
     # Uniform in [-1, 1), (n, A): the actions of the first `random_steps` steps, in units of max_action
     uniform: Array
-    # Standard normal, (n, A): the noise on the policy's actions in all others
+    # Standard normal, (n, A): the noise on the policy's actions in all later steps
     normal: Array
 
 
@@ -220,17 +220,17 @@ def gradient_step(state: "TD3", part: str, gradient: Network) -> "TD3":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
 def huber(error: Array) -> Array:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
 def fractions(q: Array, drawn: Array | None) -> Array:
-    """The fractions of the quantiles q (N, B, K): those drawn, or with qr the middles of equal parts (K,)."""
+    """The fractions of the quantiles q (N, B, K): the drawn ones, or with qr the middles of equal parts (K,)."""
     if drawn is not None:
         return drawn
     bounds = jnp.arange(q.shape[-1] + 1, dtype=q.dtype) / q.shape[-1]
@@ -240,7 +240,7 @@ def fractions(q: Array, drawn: Array | None) -> Array:
 def quantile_huber(q: Array, fractions: Array, target: Array) -> Array:
     """Huber's loss (N, B) of quantiles (N, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
-    What lies below a quantile weighs one less its fraction, the rest its fraction.
+    Targets below a quantile have the weight 1 minus its fraction, and all others its fraction.
     """
     error = target[:, :, None] - q[:, :, None]
     loss = abs(fractions[..., None, :] - (error < 0.0)) * huber(error)
@@ -281,14 +281,14 @@ class TD3(struct.PyTreeNode):
         return quantile_huber(q, fractions(q, noise.error_fractions), target).mean(axis=1).sum(), {}
 
     def actor_loss(self, actor: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
-        """The mean value of the policy's actions under the first critic, to be large."""
+        """Maximizes the mean value of the policy's actions under the first critic."""
         critic = self.critic
         q = critic(batch.observations, actor(batch.observations), None, 1).mean(axis=-1).squeeze(0)
         assert q.shape == batch.rewards.shape
         return -q.mean(), {}
 
     def update(self, batch: Batch, noise: Noise, delayed: bool) -> tuple["TD3", dict[str, Array]]:
-        """One gradient step: the critics; where `delayed` also the actor, on the new critics, and the targets."""
+        """One gradient step: the critics; if `delayed`, also the actor, on the new critics, and the targets."""
         state, hp = self, self.hp
         (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
         state = gradient_step(state, "critic", gradient)
@@ -328,7 +328,7 @@ def train_interval(
 
     An update's place in the scanned block and `phase` tell whether it is delayed. `phase` counts the updates before the
     interval, modulo `policy_freq`. Both are known when the program is compiled, so no branch is left in it. The number
-    of rows is traced: experience grows, the program stays.
+    of rows is traced, so that the program stays the same while the experience grows.
     """
     hp, action_dim = state.hp, state.actor.module.action_dim
 
@@ -349,7 +349,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor_key, critics_key = jax.random.split(key)
     actor = Network.create(Actor(action_dim, max_action, config.actor_hidden_dims), actor_key, observations)
     critic = Network.create(Critics(config.critic_hidden_dims, hp), critics_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     return TD3(
         actor=actor,
@@ -364,13 +364,13 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
 
 
 def save(state: TD3, path: Path, experience: Experience, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     experience.save(path.parent)
     save_checkpoint(path, "online/td3", state, experience.size, **facts)
 
 
 def load(state: TD3, path: str, experience: Experience) -> dict[str, Any]:
-    """Loads a checkpoint and its experience; returns what it holds."""
+    """Loads a checkpoint and its experience; returns its contents."""
     content = load_checkpoint(path, "online/td3", state)
     experience.load(Path(path).parent, content["total_it"])
     return content
@@ -418,8 +418,8 @@ def train_on_dataset(config: TrainConfig) -> Run:
 def train_in_environment(config: TrainConfig) -> Run:
     """Trains in an environment and evaluates every `eval_freq` of its steps.
 
-    A run goes on from its train state, its experience and its number of steps alone. Each interval between evaluations
-    begins with a new episode. The start of that episode follows from the seed and the number of steps.
+    To resume, a run only needs its train state, its experience and its number of steps. Each interval between
+    evaluations begins with a new episode. The start of that episode depends on the seed and the number of steps.
     """
     task = load_online_task(config)
     device = resolve_device(config.device)

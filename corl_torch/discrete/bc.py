@@ -1,4 +1,4 @@
-"""Behaviour cloning of finite actions in PyTorch: the likeliest of the data's.
+"""Behaviour cloning of finite actions in PyTorch: the policy takes the action that is most likely in the data.
 
 Its twin is `corl_jax/discrete/bc.py`.
 
@@ -37,15 +37,15 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate
     learning_rate: float = positive(1e-3)
-    # Added to the root in Adam's step
+    # Adam's epsilon, which is added to the root in its step
     adam_eps: float = positive(1e-8)
     # Weight of the penalty on the policy's outputs
     logit_penalty: float = bounded(0.5, low=0)
-    # Penalise log-probabilities, as d3rlpy 2.8.1 does; else the policy's outputs, as BCQ's authors do
+    # Penalise log-probabilities, as d3rlpy 2.8.1 does; false: the policy's outputs, as BCQ's authors do
     penalize_log_probs: bool = False
     # Transitions in a batch
     batch_size: int = bounded(100, low=1)
@@ -53,7 +53,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, ImitationConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DiscreteBC"
     name: str = "DiscreteBC"
@@ -78,7 +78,7 @@ def mlp(state_dim: Shape, encoder: str, hidden_dims: Sequence[int], output_dim: 
 
 
 class Actor(nn.Module):
-    """The policy: how likely each action is."""
+    """The policy, which gives a logit to each action."""
 
     def __init__(self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-# What d3rlpy calls the network in its files
+# Name of the network in d3rlpy's files
 D3RLPY_NAMES = {"actor": ("imitator",)}
 
 
@@ -134,7 +134,7 @@ class BC:
         hp, actor = self.hp, self.actor
         logits = actor(batch.observations)
         log_probs = logits - logsumexp(logits, axis=-1, keepdims=True)
-        # As d3rlpy, which normalises twice: that changes nothing but the last bit.
+        # Normalised twice, as in d3rlpy, which only changes the last bit.
         imitation_loss = nll_loss(log_softmax(log_probs, axis=-1), batch.actions)
         regularization_loss = hp.logit_penalty * square(log_probs if hp.penalize_log_probs else logits).mean()
         terms = {"imitation_loss": imitation_loss.detach(), "regularization_loss": regularization_loss.detach()}
@@ -157,7 +157,7 @@ class BC:
 
 
 def policy(actor: Actor, observations: Tensor) -> Tensor:
-    """The likeliest actions (E,) for observations (E, S)."""
+    """The most likely actions (E,) for observations (E, S)."""
     return argmax(actor(observations), axis=-1)
 
 
@@ -176,7 +176,7 @@ def save(trainer: BC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: BC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents."""
     content = load_checkpoint(path, "discrete/bc", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content

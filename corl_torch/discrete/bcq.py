@@ -1,4 +1,4 @@
-"""BCQ of finite actions in PyTorch: Q-learning over those actions that an imitator of the data finds likely enough.
+"""BCQ of finite actions in PyTorch: Q-learning over the actions that an imitator of the data finds likely enough.
 
 Its twin is `corl_jax/discrete/bcq.py`.
 
@@ -38,19 +38,19 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate
     learning_rate: float = positive(6.25e-5)
-    # Added to the root in Adam's step
+    # Adam's epsilon, which is added to the root in its step
     adam_eps: float = positive(1e-8)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Weight of the penalty on the imitator's outputs; the paper's is 0.01
     logit_penalty: float = bounded(0.5, low=0)
-    # Penalise the imitator's log-probabilities, as d3rlpy 2.8.1 does; else its outputs, as the paper's authors do
+    # Penalise the imitator's log-probabilities, as d3rlpy 2.8.1 does; false: its outputs, as the paper's authors do
     penalize_log_probs: bool = False
-    # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
+    # Updates between two copies of the critics into the targets; the first update makes the first copy
     target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
@@ -58,7 +58,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DiscreteBCQ"
     name: str = "DiscreteBCQ"
@@ -70,9 +70,9 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     n_critics: int = bounded(1, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
-    # Least likelihood of an action that may be chosen, as a share of the likeliest action's
+    # Smallest probability of an action that may be chosen, as a share of the most likely action's
     likelihood_threshold: float = bounded(0.3, low=0, high=1)
-    # The imitator shares the first critic's hidden layers; otherwise it has its own
+    # Let the imitator share the first critic's hidden layers; false: it has its own
     share_encoder: bool = True
 
 
@@ -102,7 +102,7 @@ class Critic(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics with weights of their own."""
+    """N critics with separate weights."""
 
     def __init__(
         self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int], n_critics: int
@@ -117,7 +117,7 @@ class Critics(nn.Module):
 
 
 class Imitator(nn.Module):
-    """How likely the data's actions are, on the first critic's hidden layers or on its own."""
+    """The imitator: how likely the data's actions are, on the first critic's hidden layers or its own."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Imitator(nn.Module):
         self.share_encoder, self.likelihood_threshold = share_encoder, likelihood_threshold
 
     def forward(self, observations: Tensor, features: Tensor) -> Tensor:
-        """Logits (B, A), of observations (B, S) or of the first critic's last hidden layer (B, H)."""
+        """Logits (B, A) for observations (B, S), or for the first critic's last hidden layer (B, H)."""
         return self.net(features if self.share_encoder else observations)
 
 
@@ -145,7 +145,7 @@ def value(q: Tensor, actions: Tensor) -> Tensor:
 
 
 def constrained(critic: Critics, imitator: Imitator, observations: Tensor) -> Tensor:
-    """The actions (B,) of the highest mean value among those likely enough, for observations (B, S)."""
+    """The actions (B,) with the highest mean value among the likely enough ones, for observations (B, S)."""
     q, features = critic(observations)
     logits = imitator(observations, features)
     likelihood = exp(logits - amax(logits, axis=-1, keepdims=True))
@@ -182,11 +182,11 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def huber(error: Tensor) -> Tensor:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {"critic": ("q_funcs",), "critic_target": ("targ_q_funcs",), "imitator": ("imitator",)}
 
 
@@ -215,7 +215,7 @@ class BCQ:
         hp = self.hp
         log_probs = logits - logsumexp(logits, axis=-1, keepdims=True)
         penalized = log_probs if hp.penalize_log_probs else logits
-        # As d3rlpy, which normalises twice: that changes nothing but the last bit.
+        # Normalised twice, as in d3rlpy, which only changes the last bit.
         return nll_loss(log_softmax(log_probs, axis=-1), actions) + hp.logit_penalty * square(penalized).mean()
 
     def critic_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -226,13 +226,13 @@ class BCQ:
         q = value(values, batch.actions)
         assert q.shape[1:] == target.shape
         td_loss = huber(q - target).mean(axis=1).sum()
-        # As d3rlpy, a second time: so the gradients of both losses are added weight by weight.
+        # As d3rlpy, a second time, so that the gradients of both losses are added weight by weight.
         _, features = critic(batch.observations)
         imitator_loss = self.imitation(imitator(batch.observations, features), batch.actions)
         return td_loss + imitator_loss, {"td_loss": td_loss.detach(), "imitator_loss": imitator_loss.detach()}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step; then, in the first of every `target_update_period`, the targets become copies."""
+        """One gradient step; then, in the first of every `target_update_period` updates, the targets become copies."""
         hp = self.hp
         loss, terms = self.critic_loss(batch)
         gradient_step(loss, self.critic_optimizer, self.imitator_optimizer)
@@ -265,7 +265,7 @@ def policy(acting: nn.ModuleDict, observations: Tensor) -> Tensor:
 
 
 def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> BCQ:
-    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     sizes = state_dim, action_dim, config.encoder, config.hidden_dims
     critic, _ = (Critics(*sizes, config.n_critics) for _ in range(2))
     imitator = Imitator(*sizes, config.share_encoder, config.likelihood_threshold)
@@ -279,7 +279,7 @@ def save(trainer: BCQ, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: BCQ, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents."""
     content = load_checkpoint(path, "discrete/bcq", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content

@@ -1,4 +1,4 @@
-"""CQL of finite actions in PyTorch: Q-learning whose critics value what the data lack no higher than what they hold.
+"""CQL of finite actions in PyTorch: Q-learning that pushes down the values of actions that are not in the data.
 
 Its twin is `corl_jax/discrete/cql.py`. All actions of a state can be listed, so nothing is sampled.
 
@@ -37,20 +37,20 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate
     learning_rate: float = positive(6.25e-5)
-    # Added to the root in Adam's step
+    # Adam's epsilon, which is added to the root in its step
     adam_eps: float = positive(1e-8)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Weight of the conservative term
     cql_alpha: float = bounded(1.0, low=0)
-    # The critics choose the next action, which the targets then value, as in d3rlpy; else the targets do both, as in
+    # The critics choose the next action and the targets give its value, as in d3rlpy; false: the targets do both, as in
     # the paper's experiments
     double: bool = False
-    # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
+    # Updates between two copies of the critics into the targets; the first update makes the first copy
     target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
@@ -62,16 +62,16 @@ class Hyperparameters:
     n_quantiles: int = later(bounded(32, low=1))
     # With iqn: quantiles whose mean decides how to act
     n_greedy_quantiles: int = later(bounded(32, low=1))
-    # With iqn: cosines of a fraction
+    # With iqn: cosines that encode a fraction
     embed_size: int = later(bounded(64, low=1))
-    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
-    # of images of 84 by 84
+    # Most pixels that an update shifts an image by, at random: the image is padded with its edges, then cropped. DrQ
+    # uses 4 for images of 84 x 84
     crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DiscreteCQL"
     name: str = "DiscreteCQL"
@@ -95,7 +95,7 @@ def mlp(state_dim: Shape, encoder: str, hidden_dims: Sequence[int]) -> nn.Sequen
 
 
 class Critics(nn.Module):
-    """N critics Z(s, .) of all actions at once, with weights of their own: means or quantiles of the return."""
+    """N critics Z(s, .) of all actions at once, with separate weights: the return's mean or quantiles."""
 
     def __init__(
         self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int], hp: Hyperparameters
@@ -113,9 +113,9 @@ class Critics(nn.Module):
         self.members = nn.ModuleList(member() for _ in range(hp.n_critics))
 
     def forward(self, observations: Tensor, fractions: Tensor | None = None) -> list[Tensor]:
-        """Each critic's quantiles (B, A, K) of all actions in observations (B, S); of a mean there is one.
+        """Each critic's quantiles (B, A, K) of all actions in observations (B, S); a mean counts as one.
 
-        Implicit ones stand at the fractions (N, B, K), or without them at even ones.
+        IQN's are at the fractions (N, B, K), or, without these, at evenly spaced ones.
         """
         if not self.implicit:
             return [member(observations).reshape(-1, self.action_dim, self.n_quantiles) for member in self.members]
@@ -130,7 +130,7 @@ def value(q: Sequence[Tensor], actions: Tensor) -> Tensor:
 
 
 def expected(q: Sequence[Tensor]) -> Tensor:
-    """The values (B, A) of all critics together, by their quantiles (B, A, K)."""
+    """The values (B, A) of all actions, averaged over all critics and their quantiles (B, A, K)."""
     return stack([quantiles.mean(axis=-1) for quantiles in q]).mean(axis=0)
 
 
@@ -141,7 +141,7 @@ def smallest(q: Tensor) -> Tensor:
 
 
 def greedy(q: Sequence[Tensor]) -> Tensor:
-    """The actions (B,) that all critics together value most, by their quantiles (B, A, K); of equal ones the first."""
+    """The actions (B,) with the highest value, by all critics' quantiles (B, A, K); the first of equal ones."""
     return argmax(expected(q), axis=-1)
 
 
@@ -159,7 +159,8 @@ class Noise(NamedTuple):
     error: Tensor | None = None
     # For the conservative term
     conservative: Tensor | None = None
-    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    # With crop_padding: the row and column at which each padded image is cropped, (2, B, 2); observations first, then
+    # next ones
     crops: Tensor | None = None
 
 
@@ -194,12 +195,12 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def huber(error: Tensor) -> Tensor:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
 def fractions(hp: Hyperparameters, q: Tensor, drawn: Tensor | None) -> Tensor | None:
-    """The fractions of the quantiles q (N, B, K): with qr the middles of equal parts (K,), with iqn those drawn."""
+    """The fractions of the quantiles q (N, B, K): with qr the middles of equal parts (K,), with iqn the drawn ones."""
     if hp.critic != "qr":
         return drawn
     bounds = torch.arange(q.shape[-1] + 1, dtype=q.dtype, device=q.device) / q.shape[-1]
@@ -209,7 +210,7 @@ def fractions(hp: Hyperparameters, q: Tensor, drawn: Tensor | None) -> Tensor | 
 def quantile_huber(q: Tensor, fractions: Tensor | None, target: Tensor) -> Tensor:
     """Huber's loss (N, B) of quantiles (N, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
-    What lies below a quantile weighs one less its fraction, the rest its fraction. Means have no fractions.
+    Targets below a quantile have the weight 1 minus its fraction, and all others its fraction. Means have no fractions.
     """
     error = target[:, :, None] - q[:, :, None]
     loss = huber(error)
@@ -219,12 +220,12 @@ def quantile_huber(q: Tensor, fractions: Tensor | None, target: Tensor) -> Tenso
 
 
 def gap(q: Sequence[Tensor], actions: Tensor) -> Tensor:
-    """The gap (B,) between the soft maximum of all actions' values and the data's action, by quantiles (B, A, K)."""
+    """The gap (B,) between the soft maximum of all actions' values and the data's, by quantiles (B, A, K)."""
     values = expected(q)
     return logsumexp(values, axis=-1) - (values * one_hot(actions, values.shape[-1])).sum(axis=-1)
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {"critic": ("q_funcs",), "critic_target": ("targ_q_funcs",)}
 
 
@@ -253,19 +254,19 @@ class CQL:
         return batch.rewards[:, None] + hp.discount * next_q * (1.0 - batch.terminals[:, None])
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Huber's loss of all critics against one target, added up, and the conservative term with its weight."""
+        """Huber's loss of all critics against one target, added up, plus the weighted conservative term."""
         critic, batch = self.critic, cropped(batch, noise.crops, self.hp.crop_padding)
         target = self.td_target(batch, noise)
         q = value(critic(batch.observations, noise.error), batch.actions)
         assert q.shape[1] == len(target)
         td_loss = quantile_huber(q, fractions(self.hp, q, noise.error), target).mean(axis=1).sum()
-        # As d3rlpy, a second time: so the gradients of both terms are added weight by weight.
+        # As d3rlpy, a second time, so that the gradients of both terms are added weight by weight.
         conservative_loss = gap(critic(batch.observations, noise.conservative), batch.actions).mean()
         loss = td_loss + self.hp.cql_alpha * conservative_loss
         return loss, {"td_loss": td_loss.detach(), "conservative_loss": conservative_loss.detach()}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step; then, in the first of every `target_update_period`, the targets become copies."""
+        """One gradient step; then, in the first of every `target_update_period` updates, the targets become copies."""
         hp = self.hp
         loss, terms = self.critic_loss(batch, noise)
         gradient_step(loss, self.critic_optimizer)
@@ -292,7 +293,7 @@ def policy(critic: Critics, observations: Tensor) -> Tensor:
 
 
 def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> CQL:
-    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     critic, _ = (Critics(state_dim, action_dim, config.encoder, config.hidden_dims, config) for _ in range(2))
     return CQL(config, critic.to(resolve_device(config.device)))
 
@@ -303,7 +304,7 @@ def save(trainer: CQL, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: CQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents."""
     content = load_checkpoint(path, "discrete/cql", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content

@@ -1,6 +1,6 @@
-"""IQL of finite actions in PyTorch: values of the data's own actions only, and a policy that weighs them.
+"""IQL of finite actions in PyTorch: values of the data's own actions only, and a policy that imitates them by weight.
 
-Its twin is `corl_jax/discrete/iql.py`. The paper has vectors of actions. Here a critic values all actions at once, and
+Its twin is `corl_jax/discrete/iql.py`. The paper's actions are vectors. Here a critic values all actions at once, and
 the policy gives a probability to each.
 
 Kostrikov et al., Offline Reinforcement Learning with Implicit Q-Learning, 2021, https://arxiv.org/abs/2110.06169
@@ -38,17 +38,17 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
+    # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
     inverse_temperature: float = bounded(3.0, low=0)
-    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
+    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5, it is nearer to the best
     iql_tau: float = bounded(0.7, low=0, high=1)
-    # Updates in all, and the time in which the policy's learning rate falls to 0
+    # Updates in all, over which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -56,7 +56,7 @@ class Hyperparameters:
     value_lr: float = positive(3e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
-    # First learning rate of the policy
+    # Initial learning rate of the policy
     actor_lr: float = positive(3e-4)
     # How the policy's learning rate falls: along a cosine, or not at all
     opt_decay_schedule: str = choice("cosine", "none")
@@ -64,7 +64,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DiscreteIQL"
     name: str = "DiscreteIQL"
@@ -80,7 +80,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
 
 
 def linear(input_dim: int, output_dim: int) -> nn.Linear:
-    """A layer with Glorot's uniform weight and a bias of 0, the last ones too."""
+    """A layer with Glorot's uniform weight and a bias of 0, even if it is a last layer."""
     layer = nn.Linear(input_dim, output_dim)
     nn.init.xavier_uniform_(layer.weight, gain=1.0)
     nn.init.zeros_(layer.bias)
@@ -88,7 +88,7 @@ def linear(input_dim: int, output_dim: int) -> nn.Linear:
 
 
 def mlp(state_dim: Shape, encoder: str, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Convolutions if there are any, hidden layers with ReLU, and a linear one."""
+    """Convolutions if there are any, hidden layers with ReLU, then a linear layer."""
     layers, inputs = convolutions(encoder, state_dim)
     dims = [inputs, *hidden_dims]
     hidden = [layer for a, b in pairwise(dims) for layer in (linear(a, b), nn.ReLU())]
@@ -96,7 +96,7 @@ def mlp(state_dim: Shape, encoder: str, hidden_dims: Sequence[int], output_dim: 
 
 
 class TwinQ(nn.Module):
-    """Two critics Q(s, .), which value all actions at once, with weights of their own."""
+    """Two critics Q(s, .), which value all actions at once, with separate weights."""
 
     def __init__(self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class ValueFunction(nn.Module):
 
 
 class Actor(nn.Module):
-    """The policy: how likely each action is."""
+    """The policy, which gives a logit to each action."""
 
     def __init__(self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -193,7 +193,7 @@ class IQL:
         return amin(value(self.critic_target(batch.observations), batch.actions), axis=0)
 
     def expectile_weight(self, adv: Tensor) -> Tensor:
-        """How much each advantage (B,) counts in V's loss: `iql_tau` where it is positive, else the rest to 1."""
+        """The weight of each advantage (B,) in V's loss: `iql_tau` if it is positive, otherwise 1 - `iql_tau`."""
         return where(adv > 0.0, self.hp.iql_tau, 1.0 - self.hp.iql_tau)
 
     def value_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -206,7 +206,7 @@ class IQL:
 
     @torch.no_grad()
     def td_target(self, batch: Batch) -> Tensor:
-        """The regression target of both critics, (B,): no action is chosen in it."""
+        """The regression target of both critics, (B,), for which no action is chosen."""
         next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + self.hp.discount * next_v * (1.0 - batch.terminals)
@@ -221,14 +221,14 @@ class IQL:
 
     @torch.no_grad()
     def weights(self, batch: Batch) -> Tensor:
-        """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
+        """The weight of each of the data's actions, (B,): the exponential of its advantage, up to a cap."""
         q = amin(value(self.critic(batch.observations), batch.actions), axis=0)
         adv = q - self.value(batch.observations)
         assert adv.shape == batch.rewards.shape
         return clamp(exp(self.hp.inverse_temperature * adv), max=MAX_WEIGHT)
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Behaviour cloning, each of the data's actions with its weight."""
+        """Weighted behaviour cloning of the data's actions."""
         actor = self.actor
         log_probs = log_softmax(actor(batch.observations), axis=-1)
         log_prob, weights = value(log_probs, batch.actions), self.weights(batch)
@@ -236,7 +236,7 @@ class IQL:
         return -(weights * log_prob).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step: every loss, then the targets, at the parameters before it; then every step."""
+        """One gradient step: every loss, then the targets, at the old parameters; then every optimiser's step."""
         hp = self.hp
         value_loss, _ = self.value_loss(batch)
         q_loss, _ = self.q_loss(batch)
@@ -264,7 +264,7 @@ class IQL:
 
 
 def policy(actor: Actor, observations: Tensor) -> Tensor:
-    """The likeliest actions (E,) for observations (E, S)."""
+    """The most likely actions (E,) for observations (E, S)."""
     return argmax(actor(observations), axis=-1)
 
 
@@ -286,7 +286,7 @@ def save(trainer: IQL, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: IQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours; returns what it holds."""
+    """Loads one of our checkpoints; returns its contents."""
     content = load_checkpoint(path, "discrete/iql", trainer.parts())
     trainer.total_it = content["total_it"]
     return content

@@ -1,4 +1,4 @@
-"""SAC of finite actions in PyTorch: an actor-critic that is paid for entropy, and sums over all actions.
+"""SAC of finite actions in PyTorch: an actor-critic that is rewarded for entropy, and sums over all actions.
 
 Its twin is `corl_jax/discrete/sac.py`. It learns from a dataset, and nothing is sampled.
 
@@ -38,21 +38,21 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
-    # Learning rate of the temperature; 0: it stays as it is
+    # Learning rate of the temperature; 0: the temperature is constant
     temperature_lr: float = bounded(3e-4, low=0)
-    # Entropy that the temperature holds, as a share of the greatest there is
+    # Target of the policy's entropy, as a share of the largest possible
     entropy_share: float = bounded(0.98, low=0, high=1)
-    # Huber's loss of the critics, as d3rlpy 2.8.1 has it; else half the squared error, as the paper has it
+    # Use Huber's loss for the critics, as in d3rlpy 2.8.1; false: half the squared error, as in the paper
     huber: bool = False
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
+    # Updates between two copies of the critics into the targets; the first update makes the first copy
     target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(64, low=1)
@@ -60,7 +60,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DiscreteSAC"
     name: str = "DiscreteSAC"
@@ -72,7 +72,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     n_critics: int = bounded(2, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
-    # Temperature at the beginning
+    # Initial temperature
     initial_temperature: float = positive(1.0)
 
 
@@ -89,7 +89,7 @@ def mlp(state_dim: Shape, encoder: str, hidden_dims: Sequence[int], output_dim: 
 
 
 class Actor(nn.Module):
-    """The policy: how likely each action is."""
+    """The policy, which gives a logit to each action."""
 
     def __init__(self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, .), which value all actions at once, with weights of their own."""
+    """N critics Q(s, .), which value all actions at once, with separate weights."""
 
     def __init__(
         self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int], n_critics: int
@@ -120,7 +120,7 @@ def value(q: Tensor, actions: Tensor) -> Tensor:
 
 
 def distribution(actor: Actor, observations: Tensor) -> tuple[Tensor, Tensor]:
-    """How likely all actions are in observations (B, S), and the logarithms of that, (B, A) each."""
+    """The probabilities of all actions in observations (B, S), and their logarithms, (B, A) each."""
     logits = actor(observations)
     log_probs = logits - logsumexp(logits, axis=-1, keepdims=True)
     return softmax(log_probs, axis=-1), log_probs
@@ -154,11 +154,11 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def huber(error: Tensor) -> Tensor:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "critic": ("q_funcs",),
@@ -180,12 +180,12 @@ class SAC:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The temperature: a constant in every loss but its own."""
+        """The temperature: a constant in every loss except its own."""
         return exp(self.log_temperature().detach())
 
     @torch.no_grad()
     def td_target(self, batch: Batch) -> Tensor:
-        """The regression target of all critics, (B,): what the policy expects of the smallest values, plus entropy."""
+        """The regression target of all critics, (B,): the smallest values, averaged over the policy, plus entropy."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         probs, log_probs = distribution(actor, batch.next_observations)
         q = amin(critic(batch.next_observations), axis=0)
@@ -203,10 +203,10 @@ class SAC:
         return losses.mean(axis=1).sum(), {}
 
     def temp_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The temperature rises while the policy's entropy is below its share of the greatest, log A."""
+        """Raises the temperature while the policy's entropy is below its share of the maximum, log A."""
         with torch.no_grad():
             probs, log_probs = distribution(self.actor, batch.observations)
-        # As d3rlpy, which normalises twice: that changes nothing but the last bit.
+        # Normalised twice, as in d3rlpy, which only changes the last bit.
         entropy = -(probs * log_softmax(log_probs, axis=-1)).sum(axis=-1)
         target = self.hp.entropy_share * math.log(probs.shape[-1])
         return (exp(self.log_temperature()) * (entropy - target)).mean(), {}
@@ -222,7 +222,7 @@ class SAC:
         return loss.mean(), {"entropy": entropy.mean().detach()}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step: the critics; the temperature; the policy, by both; then perhaps the targets' copy."""
+        """One gradient step: the critics; the temperature; the policy, with both; then perhaps the targets' copy."""
         hp = self.hp
         loss, _ = self.critic_loss(batch)
         gradient_step(loss, self.critic_optimizer)
@@ -250,7 +250,7 @@ class SAC:
 
 
 def policy(actor: Actor, observations: Tensor) -> Tensor:
-    """The likeliest actions (E,) for observations (E, S)."""
+    """The most likely actions (E,) for observations (E, S)."""
     return argmax(actor(observations), axis=-1)
 
 
@@ -258,7 +258,7 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 
 def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> SAC:
-    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     sizes = state_dim, action_dim, config.encoder, config.hidden_dims
     critic, _ = (Critics(*sizes, config.n_critics) for _ in range(2))
     actor = Actor(*sizes)
@@ -272,7 +272,7 @@ def save(trainer: SAC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: SAC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents."""
     content = load_checkpoint(path, "discrete/sac", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content

@@ -1,6 +1,6 @@
-"""Fitted Q evaluation in PyTorch: what a saved policy is worth, learnt from a dataset, without an environment.
+"""Fitted Q evaluation in PyTorch: learns a saved policy's value from a dataset, without an environment.
 
-Its twin is `corl_jax/evaluation/fqe.py`. The policy is fixed, so what it does in each state is known beforehand.
+Its twin is `corl_jax/evaluation/fqe.py`. The policy is fixed, so its action in each state is computed beforehand.
 
 Le, Voloshin & Yue, Batch Policy Learning under Constraints, 2019, https://arxiv.org/abs/1903.08738
 """
@@ -34,13 +34,14 @@ from shared.runs.settings import LimitsConfig, RecordConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the critics
     learning_rate: float = positive(1e-4)
     # Discount factor of the return that is estimated, whatever the policy was trained with
     discount: float = bounded(0.99, low=0, high=1)
-    # Updates for each regression: the targets are copied after the first update, and after every so many from there
+    # Updates in a regression: the targets are copied after the first update, and then each time this many have been
+    # made
     target_update_period: int = bounded(100, low=1)
     # Transitions in a batch
     batch_size: int = bounded(100, low=1)
@@ -48,14 +49,14 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, LimitsConfig, RecordConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "FQE-D4RL"
     name: str = "FQE"
-    # Run whose policy is judged: its folder, or a checkpoint; empty: the last finished one below runs_path that acts in
-    # the dataset's environment
+    # Run whose policy is evaluated: its folder, or a checkpoint; empty: the latest finished run below runs_path whose
+    # policy acts in the dataset's environment
     policy: str = ""
-    # Dataset to judge it by: mini/hopper-mostly-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
+    # Dataset to evaluate it on: mini/hopper-mostly-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
     env: str = "mini/hopper-mostly-expert"
     # Updates in all
     max_timesteps: int = bounded(100_000, low=1)
@@ -63,7 +64,7 @@ class TrainConfig(Hyperparameters, LimitsConfig, RecordConfig):
     n_critics: int = bounded(1, low=1)
     # Widths of the critics' hidden layers
     critic_hidden_dims: tuple[int, ...] = widths(256, 256)
-    # Return from which on an episode of the dataset succeeds, for soft off-policy classification; null: the median
+    # Return that an episode of the dataset needs to be a success, for soft off-policy classification; null: the median
     return_threshold: float | None = unbounded(None)
 
 
@@ -79,7 +80,7 @@ def mlp(inputs: Sequence[int], hidden_dims: Sequence[int], output_dim: int) -> n
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Q(s, a) with separate weights."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
         super().__init__()
@@ -114,7 +115,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {"critic": ("q_funcs",), "critic_target": ("targ_q_funcs",)}
 
 
@@ -130,7 +131,7 @@ class FQE:
 
     @torch.no_grad()
     def td_target(self, batch: SarsaBatch) -> Tensor:
-        """The regression target of all critics, (B,): the smallest target value of what the policy does next."""
+        """The regression target of all critics, (B,): the smallest target value of the policy's next action."""
         hp, critic = self.hp, self.critic_target
         next_q = amin(critic(batch.next_observations, batch.next_actions), axis=0)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
@@ -164,7 +165,7 @@ class FQE:
 
 
 def estimate(critic: Critics, observations: Tensor, actions: Tensor) -> Tensor:
-    """The estimate (B,) of what actions (B, A) are worth in observations (B, S): the mean of the critics."""
+    """The estimated values (B,) of actions (B, A) in observations (B, S): the mean of the critics."""
     return critic(observations, actions).mean(axis=0)
 
 
@@ -172,7 +173,7 @@ def estimate(critic: Critics, observations: Tensor, actions: Tensor) -> Tensor:
 
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> FQE:
-    """Fresh critics, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh critics, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     critic, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config.n_critics) for _ in range(2))
     return FQE(config, critic.to(resolve_device(config.device)))
 
@@ -183,14 +184,14 @@ def save(trainer: FQE, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: FQE, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents."""
     content = load_checkpoint(path, "evaluation/fqe", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content
 
 
 def train(config: TrainConfig) -> Run:
-    """Learns what the policy is worth, measures it every `eval_freq` updates and fills the run's folder.
+    """Learns the policy's value, evaluates it every `eval_freq` updates and fills the run's folder.
 
     Raises:
         InputError: The policy, the dataset or the checkpoint cannot be used.

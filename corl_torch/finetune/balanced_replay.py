@@ -1,6 +1,6 @@
 """Balanced replay in PyTorch: an ensemble of CQL agents learns from data, then online from the rows most like its own.
 
-Its twin is `corl_jax/finetune/balanced_replay.py`. Offline each member learns as `corl_torch/finetune/cql.py` does.
+Its twin is `corl_jax/finetune/balanced_replay.py`. Offline, each member learns as in `corl_torch/finetune/cql.py`.
 
 Lee et al., Offline-to-Online Reinforcement Learning via Balanced Replay and Pessimistic Q-Ensemble, 2021,
 https://arxiv.org/abs/2107.00591
@@ -38,7 +38,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Members of the ensemble, each a policy with two critics
     n_ensemble: int = bounded(5, low=1)
@@ -54,7 +54,7 @@ class Hyperparameters:
     tau: float = bounded(5e-3, low=0, high=1)
     # Actions sampled per state for each part of the conservative term
     cql_n_actions: int = bounded(10, low=1)
-    # Weight of the conservative term, which counts offline alone
+    # Weight of the conservative term, which is only used offline
     cql_alpha: float = bounded(10.0, low=0)
     # Learning rate of the network that tells the environment's rows from the dataset's
     density_lr: float = positive(3e-4)
@@ -64,17 +64,17 @@ class Hyperparameters:
     online_share: float = bounded(0.75, low=0.01, high=0.99)
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
-    # The first environment steps, after which there is no update
+    # Number of first environment steps that are not followed by updates
     learning_starts: int = bounded(1_000, low=0)
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "Balanced-Replay-D4RL"
     name: str = "Balanced-Replay"
-    # Transitions of the dataset at most, and likewise of the environment, whose oldest are overwritten
+    # Largest dataset accepted, in transitions, and the capacity for the environment's, which overwrite the oldest
     buffer_size: int = bounded(2_000_000, low=1)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
@@ -86,7 +86,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     hidden_dim: int = bounded(256, low=1)
     # Factor on rewards, if normalize_reward
     reward_scale: float = 1.0
-    # Then added to rewards, if normalize_reward
+    # Added to rewards after that, if normalize_reward
     reward_bias: float = 0.0
 
 
@@ -150,7 +150,7 @@ class Critic(nn.Module):
 
 
 class Density(nn.Module):
-    """How much denser the environment's rows are at a state and an action than the dataset's."""
+    """The density ratio of the environment's rows to the dataset's, at a state and an action."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dim: int) -> None:
         super().__init__()
@@ -163,9 +163,9 @@ class Density(nn.Module):
         )
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """The logarithm of the ratio w, (B,), which is a softplus, for observations (B, S) and actions (B, A)."""
+        """The logarithm (B,) of the ratio w, which is a softplus, for observations (B, S) and actions (B, A)."""
         outputs = self.network(concatenate([observations, actions], axis=-1)).squeeze(-1)
-        # Far below 0 a softplus is e^x to the last bit, and would in the end be 0, whose logarithm has no gradient.
+        # Far below 0, a softplus is e^x to the last bit; in the end it would be 0, whose logarithm has no gradient.
         far = outputs < -40.0
         return where(far, outputs, log(softplus(where(far, 0.0, outputs))))
 
@@ -178,7 +178,7 @@ class Temperatures(nn.Module):
         self.constant = nn.Parameter(torch.zeros(n_ensemble))
 
     def forward(self) -> Tensor:
-        """All of them, (E,)."""
+        """All the logarithms, (E,)."""
         return self.constant
 
 
@@ -199,10 +199,10 @@ def sample_each(actor: Actor, observations: Tensor, noise: Tensor) -> tuple[Tens
 
 
 def mixture(actor: Actor, observations: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation (B, A) before tanh of the ensemble: the moments of the members' even mixture."""
+    """Mean and standard deviation (B, A) before tanh of the ensemble: the moments of the members' uniform mixture."""
     means, stds = actor(observations)
     mean = means.mean(axis=0)
-    # The mean of squares less the mean's square, in a form that no rounding makes negative
+    # The mean of squares minus the squared mean, in a form that rounding cannot make negative
     variance = (square(stds) + square(means - mean)).mean(axis=0)
     return mean, sqrt(variance)
 
@@ -214,7 +214,7 @@ def sample(actor: Actor, observations: Tensor, noise: Tensor) -> tuple[Tensor, T
 
 
 def pessimistic(critic_1: Critic, critic_2: Critic, observations: Tensor, actions: Tensor) -> Tensor:
-    """The ensemble's values (B,): the mean over members of the smaller value of each one's pair."""
+    """The ensemble's values (B,): each member's smaller value, averaged over the members."""
     return minimum(critic_1(observations, actions), critic_2(observations, actions)).mean(axis=0)
 
 
@@ -238,12 +238,12 @@ class Noise(NamedTuple):
     actor: Any
     # Standard normal, (B, A): the ensemble's next actions in the target
     target: Any
-    # Uniform in [0, 1), (B,): which rows the priorities give
+    # Uniform in [0, 1), (B,): they choose rows by priority
     row: Any
 
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
-    """The rows of the dataset, and of the environment, that are drawn evenly to learn the density ratio from."""
+    """How many rows are drawn uniformly, to learn the density ratio, from the dataset and from the environment."""
     offline = hp.batch_size // 2
     return offline, hp.batch_size - offline
 
@@ -253,8 +253,8 @@ def draw_noise(
 ) -> tuple[Tensor, Noise]:
     """An update's indices (B,), from NumPy's global generator, and its noise, from torch's.
 
-    Offline they are its batch. Online they are the rows that the density ratio is learnt from. The dataset's come
-    first, and those of the environment are numbered on from `dataset_size`.
+    Offline, the indices are its batch. Online, they are the rows that the density ratio learns from. The dataset's come
+    first; the environment's are numbered from `dataset_size` on.
     """
     one = (hp.batch_size, action_dim)
     each, many = (hp.n_ensemble, *one), (hp.n_ensemble, hp.batch_size, hp.cql_n_actions, action_dim)
@@ -303,18 +303,18 @@ def draw_exploration(hp: Hyperparameters, action_dim: int, device: torch.device)
 
 
 class BalancedBatch(NamedTuple):
-    """An online update's rows: a batch by their priorities, and those that the density ratio is learnt from."""
+    """An online update's rows: a batch that is drawn by priority, and the rows that the density ratio learns from."""
 
     observations: Tensor
     actions: Tensor
     rewards: Tensor
     next_observations: Tensor
     terminals: Tensor
-    # The place of each row's priority, (B,)
+    # The index of each row's priority, (B,)
     places: Tensor
-    # 1 where a row is the environment's, 0 where it is the dataset's, (B,)
+    # 1 if a row is the environment's, 0 if it is the dataset's, (B,)
     seen: Tensor
-    # States (B, S) and actions (B, A) drawn evenly: the dataset's rows, then the environment's
+    # States (B, S) and actions (B, A), drawn uniformly: the dataset's rows, then the environment's
     compared_observations: Tensor
     compared_actions: Tensor
 
@@ -329,7 +329,7 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -358,18 +358,18 @@ class BalancedReplay:
         self.density_optimizer = torch.optim.Adam(density.parameters(), lr=hp.density_lr)
         self.log_temperature_optimizer = torch.optim.Adam(self.log_temperature.parameters(), lr=hp.actor_lr)
         self.total_it = 0
-        # Of those updates, the ones before this run
+        # The number of those updates that were made before this run
         self.earlier = 0
 
     # -- offline: each member by itself --
 
     def each_alpha_loss(self, each_log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises each temperature while its member's entropy is below -A, one nat less for each dimension."""
+        """Raises each temperature while its member's entropy is below -A, minus one nat for each dimension."""
         log_temperature = self.log_temperature()[:, None]
         return -(log_temperature * (each_log_prob - self.action_dim)).mean(axis=1).sum(), {}
 
     def each_actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Soft actor-critic's of every member: the value under its smaller critic, plus entropy."""
+        """Soft actor-critic's loss for every member, which raises its smaller critic's value and the entropy."""
         actor, critic_1, critic_2 = self.actor, self.critic_1, self.critic_2
         actions, log_prob = sample_each(actor, batch.observations, noise.each_actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
@@ -379,7 +379,7 @@ class BalancedReplay:
 
     @torch.no_grad()
     def each_target(self, batch: Batch, noise: Noise) -> Tensor:
-        """The regression target of each member's critics, (E, B): as in CQL, no entropy is in it."""
+        """The regression target of each member's critics, (E, B), without entropy, as in CQL."""
         critic_1, critic_2 = self.critic_1_target, self.critic_2_target
         actions, _ = sample_each(self.actor, batch.next_observations, noise.each_target)
         next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
@@ -394,7 +394,7 @@ class BalancedReplay:
         log_density = math.log(0.5 ** random.shape[-1])
         q_ratios = [
             critic(batch.observations, random) - log_density,
-            # The next actions are judged in the current states.
+            # The next actions are evaluated in the current states.
             critic(batch.observations, next) - next_log_prob,
             critic(batch.observations, current) - current_log_prob,
         ]
@@ -422,7 +422,7 @@ class BalancedReplay:
     # -- online: the ensemble as one agent --
 
     def temperature(self) -> Tensor:
-        """The ensemble's temperature, the geometric mean of its members': a constant in every loss but its own."""
+        """The ensemble's temperature, the geometric mean of its members': a constant in every loss except its own."""
         return exp(self.log_temperature().detach().mean())
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -430,7 +430,7 @@ class BalancedReplay:
         return -(self.log_temperature().mean() * (log_prob - self.action_dim)).mean(), {}
 
     def actor_loss(self, batch: BalancedBatch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Soft actor-critic's of the ensemble: the mean of its members' smaller values, plus the mixture's entropy."""
+        """Soft actor-critic's loss, which raises the mean of the members' smaller values and the mixture's entropy."""
         critic_1, critic_2 = self.critic_1, self.critic_2
         actions, log_prob = sample(self.actor, batch.observations, noise.actor)
         q = pessimistic(critic_1, critic_2, batch.observations, actions)
@@ -439,7 +439,7 @@ class BalancedReplay:
 
     @torch.no_grad()
     def td_target(self, batch: BalancedBatch, noise: Noise) -> Tensor:
-        """The regression target of all critics, (B,): the ensemble's value of its next action, and entropy."""
+        """The regression target of all critics, (B,): the ensemble's value of its next action, plus entropy."""
         actions, log_prob = sample(self.actor, batch.next_observations, noise.target)
         next_q = pessimistic(self.critic_1_target, self.critic_2_target, batch.next_observations, actions)
         assert next_q.shape == log_prob.shape == batch.rewards.shape == batch.terminals.shape
@@ -459,7 +459,7 @@ class BalancedReplay:
         return losses[0] + losses[1], metrics
 
     def density_loss(self, batch: BalancedBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Minus the bound of the Jensen-Shannon divergence, which is greatest at the ratio of both densities.
+        """Minus the bound of the Jensen-Shannon divergence, which is largest at the ratio of both densities.
 
         With f'(w) = log(2w / (w + 1)) and f*(f'(w)) = log((w + 1) / 2), both are softplus functions of log w.
         """
@@ -471,24 +471,24 @@ class BalancedReplay:
 
     @torch.no_grad()
     def ratios(self, batch: BalancedBatch) -> Tensor:
-        """The batch's new priorities, (B,): tempered ratios, over their mean among the dataset's rows."""
+        """The batch's new priorities, (B,): tempered ratios, divided by their mean over the dataset's rows."""
         (offline, _), temperature = shares(self.hp), self.hp.density_temperature
         log_w = self.density(batch.observations, batch.actions)
         offline_log_w = self.density(batch.compared_observations[:offline], batch.compared_actions[:offline])
-        # A quotient of logarithms: in single precision the ratios themselves may all be 0.
+        # A difference of logarithms, because in single precision the ratios themselves may all be 0.
         log_mean = logsumexp(offline_log_w / temperature, axis=0) - math.log(offline)
         return exp(log_w / temperature - log_mean)
 
     # -- priorities --
 
     def begin(self, dataset_size: int) -> None:
-        """Every row of the dataset has the priority 1, and there is no other row."""
+        """Every row of the dataset has the priority 1, and there are no other rows."""
         fill(self.priorities(), dataset_size, 1.0)
 
     def enter(self, place: int, dataset_size: int) -> None:
-        """Gives a row of the environment, which is new at this place, its first priority.
+        """Gives a new row of the environment, at this place, its first priority.
 
-        With as many rows as there are at the first online update, `online_share` of the sum of priorities is theirs.
+        At the first online update, `online_share` of the sum of priorities belongs to the environment's rows.
         """
         hp = self.hp
         odds = hp.online_share / (1.0 - hp.online_share)
@@ -512,9 +512,9 @@ class BalancedReplay:
         return self.total_it - self.earlier >= self.hp.offline_iterations
 
     def update(self, batch: Any, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step, of a `Batch` offline and of a `BalancedBatch` online; last the targets.
+        """One gradient step, on a `Batch` offline and on a `BalancedBatch` online; last the targets.
 
-        Every loss is taken at the parameters before the update. Priorities follow from the new density ratio.
+        Every loss is computed at the old parameters. Priorities are computed from the new density ratio.
         """
         hp = self.hp
         online = self.online
@@ -576,14 +576,14 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
 
 
 def save(trainer: BalancedReplay, path: Path, experience: OnlineExperience | None = None, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     if experience is not None:
         experience.save(path.parent)
     save_checkpoint(path, "finetune/balanced_replay", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: BalancedReplay, path: str) -> dict[str, Any]:
-    """Loads a checkpoint; returns what it holds."""
+    """Loads a checkpoint; returns its contents."""
     content = load_checkpoint(path, "finetune/balanced_replay", trainer.parts())
     trainer.total_it = content["total_it"]
     return content

@@ -1,6 +1,6 @@
-"""Cal-QL in PyTorch: conservative critics that do not fall below what the data earned, then on in the environment.
+"""Cal-QL in PyTorch, offline to online: conservative critics, bounded from below by the data's returns.
 
-Its twin is `corl_jax/finetune/cal_ql.py`. All but the bound and the buffers is that of `corl_torch/finetune/cql.py`.
+Its twin is `corl_jax/finetune/cal_ql.py`. All except the bound and the buffers is from `corl_torch/finetune/cql.py`.
 
 Nakamoto et al., Cal-QL: Calibrated Offline RL Pre-Training for Efficient Online Fine-Tuning, 2023,
 https://arxiv.org/abs/2303.05479
@@ -56,13 +56,13 @@ from shared.runs.task import Extract, Preparation, load_task, training_environme
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # Factor on the entropy temperature; the temperature itself without automatic tuning
+    # Factor on the entropy temperature; without automatic tuning, the temperature itself
     alpha_multiplier: float = bounded(1.0, low=0)
     # Tune the temperature towards an entropy of minus the number of action dimensions
     tune_temperature: bool = True
@@ -74,7 +74,7 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # Rate at which the target critics follow the critics
     tau: float = bounded(5e-3, low=0, high=1)
-    # Updates between two moves of the targets
+    # Updates between two steps of the targets
     target_update_period: int = bounded(1, low=1)
     # Actions sampled per state for each part of the conservative term
     cql_n_actions: int = bounded(10, low=1)
@@ -82,7 +82,7 @@ class Hyperparameters:
     cql_importance_sample: bool = True
     # Tune the weight of the conservative term towards a target gap
     cql_lagrange: bool = False
-    # That gap, between out-of-distribution and data actions
+    # Target gap between the values of out-of-distribution actions and of the data's
     cql_target_action_gap: float = -1.0
     # Temperature of the soft maximum over sampled actions
     cql_temp: float = positive(1.0)
@@ -92,11 +92,11 @@ class Hyperparameters:
     cql_alpha_online: float = bounded(10.0, low=0)
     # Use the best of cql_n_actions next actions in the critics' target
     cql_max_target_backup: bool = False
-    # Lower bound of the gap of a row
+    # Lower bound of a row's gap
     cql_clip_diff_min: float = -math.inf
-    # Upper bound of the gap of a row
+    # Upper bound of a row's gap
     cql_clip_diff_max: float = math.inf
-    # First updates, whose actor loss holds no value; despite the name nothing is cloned, as in CORL
+    # Number of first updates whose actor loss contains no value; despite the name, nothing is cloned, as in CORL
     bc_steps: int = bounded(0, low=0)
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
@@ -106,13 +106,13 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "Cal-QL-D4RL"
     name: str = "Cal-QL"
-    # Transitions of the dataset at most, and likewise of the environment, whose oldest are overwritten
+    # Largest dataset accepted, in transitions, and the capacity for the environment's, which overwrite the oldest
     buffer_size: int = bounded(2_000_000, low=1)
-    # Orthogonal initialisation of every layer of the actor and of the critics, the last ones too
+    # Orthogonal initialisation of every layer of the actor and of the critics, including the last ones
     orthogonal_init: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
@@ -124,9 +124,9 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     hidden_dim: int = bounded(256, low=1)
     # Factor on rewards, if normalize_reward
     reward_scale: float = 1.0
-    # Then added to rewards, if normalize_reward
+    # Added to rewards after that, if normalize_reward
     reward_bias: float = 0.0
-    # A trajectory whose last reward is the least possible has failed: its returns are that reward's for ever
+    # Treat trajectories that end with the smallest possible reward as failed: in their returns, it continues forever
     is_sparse_reward: bool = False
 
 
@@ -175,7 +175,7 @@ def sample(actor: Actor, observations: Tensor, noise: Tensor) -> tuple[Tensor, T
     mean, std = actor(observations)
     u = mean + noise * std
     actions = actor.max_action * tanh(u)
-    # The order of these terms is the order in which their gradients are added: another one costs the last bits.
+    # The order of these terms is the order in which their gradients are added: a different one changes the last bits.
     log_prob = -2.0 * (math.log(2.0) - u - softplus(-2.0 * u))
     log_prob = log_prob + (-square(u - mean) / (2.0 * square(std)) - log(std) - math.log(math.sqrt(2.0 * math.pi)))
     return actions, log_prob.sum(axis=-1)
@@ -218,7 +218,7 @@ class Noise(NamedTuple):
 
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
-    """The rows of an online batch that come from the dataset, and from the environment."""
+    """How many rows of an online batch come from the dataset, and how many from the environment."""
     offline = int(hp.batch_size * hp.offline_share)
     return offline, hp.batch_size - offline
 
@@ -233,7 +233,7 @@ def draw_noise(
 ) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,), from NumPy's global generator, and its noise, from torch's.
 
-    The dataset's rows come first. Those of the environment, if there are any, are numbered on from `dataset_size`.
+    The dataset's rows come first. The environment's, if there are any, are numbered from `dataset_size` on.
     """
     one, many = (hp.batch_size, action_dim), (hp.batch_size, hp.cql_n_actions, action_dim)
     offline, online = shares(hp) if online_size is not None else (hp.batch_size, 0)
@@ -276,7 +276,7 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -297,27 +297,27 @@ class CalQL:
         self.log_temperature_optimizer = torch.optim.Adam(self.log_temperature.parameters(), lr=hp.actor_lr)
         self.log_alpha_prime_optimizer = torch.optim.Adam(self.log_alpha_prime.parameters(), lr=hp.critic_lr)
         self.total_it = 0
-        # Of those updates, the ones before this run
+        # The number of those updates that were made before this run
         self.earlier = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return torch.tensor(self.hp.alpha_multiplier)
         return exp(self.log_temperature().detach()) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         log_temperature = self.log_temperature()
         return -(log_temperature * (log_prob - self.action_dim)).mean(), {}
 
     def actor_loss(self, batch: CalibrationBatch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Soft actor-critic's: the value under the smaller critic, plus entropy."""
+        """Soft actor-critic's loss, which raises the smaller critic's value and the entropy."""
         actor, critic_1, critic_2 = self.actor, self.critic_1, self.critic_2
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
         if noise.bc is not None:
-            # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
+            # CORL's behaviour cloning scores a fresh sample of the policy, not the data's action.
             _, q = sample(actor, batch.observations, noise.bc)
         assert log_prob.shape == q.shape == batch.rewards.shape
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
@@ -353,7 +353,7 @@ class CalQL:
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         q_random = critic(batch.observations, random)
         q_current = critic(batch.observations, current)
-        # The next actions are judged in the current states.
+        # The next actions are evaluated in the current states.
         q_next = critic(batch.observations, next)
         earned, floor = batch.returns[:, None], floor[:, None]
         bound_current, bound_next = 1.0 * (q_current < earned), 1.0 * (q_next < earned)
@@ -376,14 +376,14 @@ class CalQL:
         }
 
     def penalty(self, gap: Tensor, alpha_prime: Tensor, cql_alpha: float) -> Tensor:
-        """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
+        """The conservative term; as in CORL, cql_alpha also multiplies the Lagrange form."""
         hp = self.hp
         if hp.cql_lagrange:
             return alpha_prime * cql_alpha * (gap - hp.cql_target_action_gap)
         return cql_alpha * gap
 
     def alpha_prime_loss(self, gap_1: Tensor, gap_2: Tensor, cql_alpha: float) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the conservative term's weight while the gaps lie above their target."""
+        """Raises the conservative term's weight while the gaps are above their target."""
         alpha_prime = clamp(exp(self.log_alpha_prime()), 0.0, 1e6)
         loss = -0.5 * (self.penalty(gap_1, alpha_prime, cql_alpha) + self.penalty(gap_2, alpha_prime, cql_alpha))
         return loss, {"alpha_prime": alpha_prime}
@@ -415,7 +415,7 @@ class CalQL:
         return self.total_it - self.earlier >= self.hp.offline_iterations
 
     def update(self, batch: CalibrationBatch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step: every loss at the parameters before it, then every step; last the targets."""
+        """One gradient step: every loss at the old parameters, then every optimiser's step; last the targets."""
         hp = self.hp
         # As in CORL, nothing is calibrated online.
         floor = torch.full_like(batch.returns, -math.inf) if self.online else batch.returns
@@ -424,7 +424,7 @@ class CalQL:
         actor_loss, aux = self.actor_loss(batch, noise)
         metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_loss, "alpha": self.temperature()}
         critic_loss, critic_metrics = self.critic_loss(batch, noise, cql_alpha, floor)
-        # As in CORL, what is not tuned is logged as 0.
+        # As in CORL, these are logged as 0 if they are not tuned.
         untuned = dict.fromkeys(("alpha_loss", "alpha_prime", "alpha_prime_loss"), torch.zeros_like(critic_loss))
         metrics |= critic_metrics | untuned
         if hp.cql_lagrange:
@@ -482,12 +482,12 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class CalibratedRewards(Rewards):
-    """CQL's scaled rewards, and the return of the data from each step on."""
+    """CQL's scaled rewards, and the data's return from each step on."""
 
     config: TrainConfig
 
     def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
-        """As CQL changes them."""
+        """The rewards as CQL changes them."""
         kind = ScaledRewards(self.config.reward_scale, self.config.reward_bias).where(self.config.normalize_reward)
         return kind.change(dataset, env, episodes)
 
@@ -495,7 +495,7 @@ class CalibratedRewards(Rewards):
         """The transitions with changed rewards, and with their returns.
 
         Raises:
-            InputError: The returns have no range, or nobody knows the least reward of an environment. Or the task is
+            InputError: The returns have no range, or the environment's smallest reward is unknown. Or the task is
                 sparse and its rewards have a scaler.
         """
         config = self.config
@@ -521,16 +521,16 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
 
 
 def save(trainer: CalQL, path: Path, experience: OnlineExperience | None = None, **facts: Any) -> None:
-    """Writes what is new of the experience, then, beside it, a checkpoint under CORL's keys."""
+    """Writes the new part of the experience, then, beside it, a checkpoint under CORL's keys."""
     if experience is not None:
         experience.save(path.parent)
     save_checkpoint(path, "finetune/cal_ql", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: CalQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, of an offline run too, or of CORL's, whose two temperatures are pickled modules.
+    """Loads a checkpoint, ours, also of an offline run, or CORL's, whose two temperatures are pickled modules.
 
-    Returns what it holds.
+    Returns its contents.
     """
     content = load_checkpoint(path, ["finetune/cal_ql", "finetune/cql", "cql"], trainer.parts(), pickled=[Scalar])
     trainer.total_it = content["total_it"]

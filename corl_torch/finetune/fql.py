@@ -1,6 +1,6 @@
-"""FQL in PyTorch, offline to online: learnt from data, then on in the environment with actions of the policy.
+"""FQL in PyTorch, offline to online: learns from data first, then in the environment with the policy's own actions.
 
-Its twin is `corl_jax/finetune/fql.py`. Networks, losses and update are those of `corl_torch/fql.py`.
+Its twin is `corl_jax/finetune/fql.py`. The networks, the losses and the update are from `corl_torch/fql.py`.
 
 Park et al., Flow Q-Learning, 2025, https://arxiv.org/abs/2502.02538
 """
@@ -36,7 +36,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of all networks
     learning_rate: float = positive(3e-4)
@@ -44,11 +44,11 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # How the two critics make one target: their mean value, or the smaller one
+    # How the two critics' values make one target: their mean, or the smaller one
     q_agg: str = choice("mean", "min")
     # Weight of the distance to the flow's action in the policy's loss
     distill_coef: float = bounded(10.0, low=0)
-    # Steps in which the flow takes noise to an action
+    # Steps in which the flow turns noise into an action
     flow_steps: int = bounded(10, low=1)
     # Scale the Q term of the policy's loss by its own size
     normalize_q: bool = False
@@ -58,11 +58,11 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "FQL-finetune"
     name: str = "FQL-finetune"
-    # Updates, offline or online, between two evaluations; the end of the offline phase is evaluated too
+    # Updates, offline or online, between two evaluations; one is also made at the end of the offline phase
     eval_freq: int = bounded(100_000, low=1)
     # Episodes in an evaluation
     n_episodes: int = bounded(50, low=1)
@@ -76,7 +76,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     critic_ln: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-    # Take 1 off AntMaze's rewards; others stay as they are
+    # Subtract 1 from AntMaze's rewards; others stay as they are
     normalize_reward: bool = True
 
 
@@ -103,7 +103,7 @@ def mlp(input_dim: int, hidden_dims: Sequence[int], layer_norm: bool, output_dim
 
 
 class Actor(nn.Module):
-    """The policy, which makes noise an action in one step; `cut` puts it within its bounds."""
+    """The policy, which turns noise into an action in one step; `cut` puts it within its bounds."""
 
     def __init__(
         self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int], layer_norm: bool
@@ -118,7 +118,7 @@ class Actor(nn.Module):
 
 
 class Flow(nn.Module):
-    """The flow, whose velocity takes noise at time 0 to one of the data's actions at time 1."""
+    """The flow, whose velocity moves noise at time 0 to one of the data's actions at time 1."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], layer_norm: bool) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Flow(nn.Module):
 
 
 class Critic(nn.Module):
-    """Both critics, each with weights of its own: (B, S) and (B, A) to (2, B)."""
+    """Both critics, with separate weights: (B, S) and (B, A) to (2, B)."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], layer_norm: bool) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class Critic(nn.Module):
 
 
 def cut(actor: Actor, actions: Tensor) -> Tensor:
-    """Actions (B, A), cut to [-max_action, max_action]."""
+    """Actions (B, A), clipped to [-max_action, max_action]."""
     return clamp(actions, -actor.max_action, actor.max_action)
 
 
@@ -155,20 +155,20 @@ def cut(actor: Actor, actions: Tensor) -> Tensor:
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Standard normal, (B, A): of the policy's next actions
+    # Standard normal, (B, A): the noise of the policy's next actions
     target: Tensor
     # Standard normal, (B, A): where the flow to the data's actions begins
     start: Tensor
-    # Uniform in [0, 1), (B,): how far that flow has come
+    # Uniform in [0, 1), (B,): the time that this flow has reached
     time: Tensor
-    # Standard normal, (B, A): what policy and flow both make an action of
+    # Standard normal, (B, A): the noise that both the policy and the flow turn into an action
     actor: Tensor
 
 
 def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,) below `size`, from NumPy's global generator, and its noise, from torch's.
 
-    The authors' code draws the noise in JAX, whose numbers no generator of PyTorch's makes.
+    The authors' code draws the noise in JAX, and no generator of PyTorch makes the same numbers.
     """
     shape = (hp.batch_size, action_dim)
     indices = np.random.randint(0, size, size=hp.batch_size)
@@ -184,12 +184,12 @@ def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.de
 class Exploration(NamedTuple):
     """The random numbers that a step in the environment draws."""
 
-    # Standard normal, (1, A): what the policy makes an action of
+    # Standard normal, (1, A): the noise that the policy turns into an action
     action: Tensor
 
 
 def draw_exploration(hp: Hyperparameters, action_dim: int, device: torch.device) -> Exploration:
-    """The draw of one step in the environment, from torch's generator, as an update's noise."""
+    """The draw of one step in the environment, from torch's generator, like an update's noise."""
     return Exploration(action=torch.randn(1, action_dim, device=device))
 
 
@@ -209,7 +209,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -228,7 +228,7 @@ class FQL:
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
-        """The regression target of both critics, (B,): what they think of the policy's next action."""
+        """The regression target of both critics, (B,), from their target values of the policy's next action."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         next_actions = cut(actor, actor(batch.next_observations, noise.target))
         values = critic(batch.next_observations, next_actions)
@@ -245,7 +245,7 @@ class FQL:
         return square(q - target).mean(), {}
 
     def flow_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Flow matching: on the straight way from noise to the data's action, the velocity is their difference."""
+        """Flow matching: on the straight line from noise to the data's action, the velocity is their difference."""
         flow = self.flow
         time = noise.time[:, None]
         on_the_way = (1.0 - time) * noise.start + time * batch.actions
@@ -255,7 +255,7 @@ class FQL:
 
     @torch.no_grad()
     def flow_actions(self, observations: Tensor, noise: Tensor) -> Tensor:
-        """Where the flow takes the noise (B, A), by Euler's method; only the last point is cut to the bounds."""
+        """The flow's actions from noise (B, A), by Euler's method; only the last point is clipped to the bounds."""
         hp, flow = self.hp, self.flow
         actions = noise
         for step in range(hp.flow_steps):
@@ -264,10 +264,10 @@ class FQL:
         return cut(self.actor, actions)
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The distance to what the flow makes of the same noise, against the critics' mean value."""
+        """The distance to the flow's action from the same noise, against the critics' mean value."""
         hp, actor, critic = self.hp, self.actor, self.critic
         actions = actor(batch.observations, noise.actor)
-        # What lies beyond the bounds is drawn back by the distance alone: there, the value has no gradient.
+        # Only the distance pulls back actions beyond the bounds, because the value has no gradient there.
         distill_loss = square(actions - self.flow_actions(batch.observations, noise.actor)).mean()
         q = critic(batch.observations, cut(actor, actions)).mean(axis=0)
         assert q.shape == batch.rewards.shape
@@ -277,7 +277,7 @@ class FQL:
         return hp.distill_coef * distill_loss + q_loss, {"distill_loss": distill_loss, "q_loss": q_loss}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step of each network, and one of the target critics, all from the weights before it."""
+        """One gradient step of each network, and one step of the target critics, all from the old weights."""
         hp = self.hp
         critic_loss, _ = self.critic_loss(batch, noise)
         flow_loss, _ = self.flow_loss(batch, noise)
@@ -326,14 +326,14 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
 
 
 def save(trainer: FQL, path: Path, experience: OnlineExperience | None = None, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     if experience is not None:
         experience.save(path.parent)
     save_checkpoint(path, "finetune/fql", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: FQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, of an offline run too; returns what it holds."""
+    """Loads one of our checkpoints, also of an offline run; returns its contents."""
     content = load_checkpoint(path, ["finetune/fql", "fql"], trainer.parts())
     trainer.total_it = content["total_it"]
     return content

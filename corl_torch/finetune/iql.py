@@ -1,6 +1,6 @@
-"""IQL in PyTorch, offline to online: learnt from data, then on in the environment with a policy that explores.
+"""IQL in PyTorch, offline to online: learns from data first, then in the environment with a policy that explores.
 
-Its twin is `corl_jax/finetune/iql.py`. Losses and update are those of `corl_torch/iql.py`.
+Its twin is `corl_jax/finetune/iql.py`. The losses and the update are from `corl_torch/iql.py`.
 
 Kostrikov et al., Offline Reinforcement Learning with Implicit Q-Learning, 2021, https://arxiv.org/abs/2110.06169
 """
@@ -38,17 +38,17 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
+    # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
     inverse_temperature: float = bounded(3.0, low=0)
-    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
+    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5, it is nearer to the best
     iql_tau: float = bounded(0.7, low=0, high=1)
-    # Updates on the dataset alone, and the period in which the policy's learning rate falls to 0; then it rises again
+    # Updates on the dataset alone, over which the policy's learning rate falls to 0; after that, it rises again
     offline_iterations: int = bounded(1_000_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -56,11 +56,11 @@ class Hyperparameters:
     value_lr: float = positive(3e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
-    # First learning rate of the policy
+    # Initial learning rate of the policy
     actor_lr: float = positive(3e-4)
     # Dropout rate after the policy's hidden layers; 0: no dropout
     actor_dropout: float = bounded(0.0, low=0, high=0.99)
-    # Standard deviation of the noise that a deterministic policy explores with
+    # Standard deviation of the noise with which a deterministic policy explores
     expl_noise: float = bounded(0.03, low=0)
     # Largest size of that noise
     expl_noise_clip: float = bounded(0.5, low=0)
@@ -68,21 +68,21 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "IQL-D4RL"
     name: str = "IQL"
-    # Updates, offline or online, between two evaluations; the end of the offline phase is evaluated too
+    # Updates, offline or online, between two evaluations; one is also made at the end of the offline phase
     eval_freq: int = bounded(50_000, low=1)
     # Episodes in an evaluation
     n_episodes: int = bounded(100, low=1)
     # Seed of the weights, the batches, the dropout, the exploration and all start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
-    # A deterministic policy, which regresses to actions, in place of a Gaussian one
+    # Use a deterministic policy, which regresses to actions, instead of a Gaussian one
     iql_deterministic: bool = False
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = False
 
 
@@ -90,7 +90,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
 
 
 class Dropout(nn.Identity):
-    """Holds the place of a dropout layer, since a layer's number is part of CORL's names; masks are passed in."""
+    """A placeholder for a dropout layer, because layer numbers are part of CORL's names; masks are passed in."""
 
 
 class MLP(nn.Module):
@@ -120,7 +120,7 @@ class MLP(nn.Module):
 
 
 class TwinQ(nn.Module):
-    """Two critics Q(s, a) with weights of their own."""
+    """Two critics Q(s, a) with separate weights."""
 
     def __init__(self, state_dim: int, action_dim: int) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class Actor(nn.Module):
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Multiplies the policy's two hidden layers, (B, 256) each; None without dropout
+    # Dropout masks for the policy's two hidden layers, (B, 256) each; None without dropout
     dropout: tuple[Tensor, ...] | None
 
 
@@ -186,7 +186,7 @@ def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.de
 class Exploration(NamedTuple):
     """The random numbers that a step in the environment draws."""
 
-    # Multiplies the policy's hidden layers, (1, 256) each: it acts as it learns; None without dropout
+    # Dropout masks for the policy's hidden layers, (1, 256) each: it acts with dropout, too; None without dropout
     dropout: tuple[Tensor, ...] | None
     # Standard normal, (1, A)
     action: Tensor
@@ -215,7 +215,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -240,7 +240,7 @@ class IQL:
         return minimum(q1, q2)
 
     def expectile_weight(self, adv: Tensor) -> Tensor:
-        """How much each advantage (B,) counts in V's loss: `iql_tau` where it is positive or 0, else the rest to 1."""
+        """The weight of each advantage (B,) in V's loss: `iql_tau` if it is positive or 0, otherwise 1 - `iql_tau`."""
         return abs(self.hp.iql_tau - 1.0 * (adv < 0.0))
 
     def value_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -253,7 +253,7 @@ class IQL:
 
     @torch.no_grad()
     def td_target(self, batch: Batch) -> Tensor:
-        """The regression target of both critics, (B,): no action is chosen in it."""
+        """The regression target of both critics, (B,), for which no action is chosen."""
         next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_v
@@ -267,7 +267,7 @@ class IQL:
         return (square(q1 - target).mean() + square(q2 - target).mean()) / 2.0, {}
 
     def actor_loss(self, batch: Batch, noise: Noise, adv: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Behaviour cloning, each action weighted by the exponential of its advantage (B,)."""
+        """Behaviour cloning, in which each action is weighted by the exponential of its advantage (B,)."""
         hp, actor = self.hp, self.actor
         # As in CORL, the mean is compared with the data's actions unscaled, whatever the largest action.
         mean, std = actor(batch.observations, noise.dropout)
@@ -282,7 +282,7 @@ class IQL:
         return (weight * bc_loss).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step: every loss at the parameters before it, then every step; last the target critics."""
+        """One gradient step: every loss at the old parameters, then every optimiser's step; last the target critics."""
         hp = self.hp
         self.total_it += 1
         value_loss, aux = self.value_loss(batch)
@@ -298,7 +298,7 @@ class IQL:
 
     @torch.no_grad()
     def explore(self, observations: Tensor, noise: Exploration) -> Tensor:
-        """Actions (E, A) to learn from, for normalised observations (E, S): sampled, or with noise of their own."""
+        """Actions (E, A) to learn from, for normalised observations (E, S): sampled, or with added noise."""
         hp, actor, max_action = self.hp, self.actor, self.actor.max_action
         mean, std = actor(observations, noise.dropout)
         if std is None:
@@ -346,16 +346,16 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
 
 
 def save(trainer: IQL, path: Path, experience: OnlineExperience | None = None, **facts: Any) -> None:
-    """Writes what is new of the experience, then, beside it, a checkpoint that CORL's own code could load."""
+    """Writes the new part of the experience, then, beside it, a checkpoint that CORL's own code could load."""
     if experience is not None:
         experience.save(path.parent)
     save_checkpoint(path, "finetune/iql", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: IQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, of an offline run too, or of CORL's, whose target critics start as copies.
+    """Loads a checkpoint, ours, also of an offline run, or CORL's, without target critics, which start as copies.
 
-    The learning rate's schedule goes on where it stood, with the period that it had. Returns what the file holds.
+    The learning rate's schedule continues where it was, with the same period. Returns the contents of the file.
     """
     content = load_checkpoint(path, ["finetune/iql", "iql"], trainer.parts(), optional=["q_target"])
     if "q_target" not in content:
@@ -368,8 +368,8 @@ def train(config: TrainConfig) -> Run:
     """Trains on the data, then in the environment, evaluates every `eval_freq` updates and fills the run's folder.
 
     Raises:
-        InputError: the dataset, the environment or the checkpoint cannot be used. Or nothing is to be learnt offline,
-            and no checkpoint says how the policy's learning rate goes on.
+        InputError: the dataset, the environment or the checkpoint cannot be used. Or there is no offline phase, and no
+            checkpoint contains the schedule of the policy's learning rate.
     """
     if not config.offline_iterations and not config.load_model:
         raise InputError("the policy's learning rate has a period of offline_iterations: set it to 1 or more")

@@ -1,6 +1,6 @@
-"""ReBRAC in PyTorch, offline to online: learnt from data, then on in the environment, ever less held to the data.
+"""ReBRAC in PyTorch, offline to online: learns from data first, then in the environment, ever less tied to the data.
 
-Its twin is `corl_jax/finetune/rebrac.py`. Networks and losses are those of `corl_torch/rebrac.py`.
+Its twin is `corl_jax/finetune/rebrac.py`. The networks and the losses are from `corl_torch/rebrac.py`.
 
 Tarasov et al., Revisiting the Minimalist Approach to Offline Reinforcement Learning, 2023,
 https://arxiv.org/abs/2305.09836
@@ -35,7 +35,7 @@ from shared.runs.task import Extract, Preparation, load_task, training_environme
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the actor
     actor_lr: float = positive(3e-4)
@@ -61,7 +61,7 @@ class Hyperparameters:
     critic_ln: bool = True
     # Standard deviation of the noise on the target policy's action
     policy_noise: float = bounded(0.2, low=0)
-    # That noise is clipped to plus and minus this
+    # That noise is clipped to plus or minus this
     noise_clip: float = bounded(0.5, low=0)
     # Critic updates per update of the actor and of the targets
     policy_freq: int = bounded(2, low=1)
@@ -73,35 +73,35 @@ class Hyperparameters:
     online_share: float = bounded(0.5, low=0, high=1)
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
-    # Environment steps after those, along which `actor_bc_coef` falls
+    # Environment steps after those, over which `actor_bc_coef` falls
     online_iterations: int = bounded(1_000_000, low=0)
-    # The first of them, after which there is no update
+    # Number of first environment steps that are not followed by updates
     learning_starts: int = bounded(0, low=0)
-    # The least share of `actor_bc_coef` that is left online
+    # Smallest share of `actor_bc_coef` that remains online
     min_decay_coef: float = bounded(0.5, low=0, high=1)
     # Standard deviation of the noise that the policy explores with
     expl_noise: float = bounded(0.0, low=0)
-    # Let no target fall below the return that the data earned from there on; below 0 in the environment
+    # Bound targets from below by the data's return from that step on; by 0 for the environment's steps
     use_calibration: bool = False
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig, EvalSeedConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "rebrac-finetune"
     name: str = "rebrac-finetune"
-    # Transitions of the dataset at most, and likewise of the environment, whose oldest are overwritten
+    # Largest dataset accepted, in transitions, and the capacity for the environment's, which overwrite the oldest
     buffer_size: int = bounded(2_000_000, low=1)
-    # Updates, offline or online, between two evaluations; the end of the offline phase is evaluated too
+    # Updates, offline or online, between two evaluations; one is also made at the end of the offline phase
     eval_freq: int = bounded(5000, low=1)
-    # Seed of the weights, the batches, the noise and the start states of the episodes that are learnt from
+    # Seed of the weights, the batches, the noise and the start states of the episodes to learn from
     seed: int = bounded(10, low=0, high=2**32 - 1)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
     # Multiply AntMaze's rewards by 100; refused for other datasets
     normalize_reward: bool = False
-    # Without effect here as in CORL, whose optimisers go on all the same; kept so that its files load
+    # No effect here or in CORL, whose optimisers continue in any case; kept so that CORL's files load
     reset_opts: bool = False
 
 
@@ -139,7 +139,7 @@ class Actor(nn.Module):
 
 
 class Critic(nn.Module):
-    """Both critics, each with weights of its own: (B, S) and (B, A) to (2, B)."""
+    """Both critics, with separate weights: (B, S) and (B, A) to (2, B)."""
 
     def __init__(self, hp: Hyperparameters, state_dim: int, action_dim: int) -> None:
         super().__init__()
@@ -161,12 +161,12 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, A): smooths the target policy
     target: Tensor
-    # Uniform in [-1, 1), (B, A): random actions, for the log alone
+    # Uniform in [-1, 1), (B, A): random actions, only for the metrics
     random: Tensor
 
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
-    """The rows of an online batch that come from the dataset, and from the environment."""
+    """How many rows of an online batch come from the dataset, and how many from the environment."""
     online = int(hp.online_share * hp.batch_size)
     return hp.batch_size - online, online
 
@@ -176,8 +176,8 @@ def draw_noise(
 ) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,), from NumPy's global generator, and its noise, from torch's.
 
-    The dataset's rows come first. Those of the environment, if there are any, are numbered on from `dataset_size`.
-    CORL draws the noise in JAX, whose numbers no generator of PyTorch's makes; their order here is its order.
+    The dataset's rows come first. The environment's, if there are any, are numbered from `dataset_size` on. CORL draws
+    the noise in JAX, and no generator of PyTorch makes the same numbers; only the order is the same.
     """
     shape = (hp.batch_size, action_dim)
     offline, online = shares(hp) if online_size is not None else (hp.batch_size, 0)
@@ -201,7 +201,7 @@ class Exploration(NamedTuple):
 def draw_exploration(hp: Hyperparameters, action_dim: int, device: torch.device) -> Exploration:
     """The draw of one step in the environment, from NumPy's generator and in double precision, as in CORL.
 
-    CORL draws as much again for a next action, which weighs nothing online.
+    CORL also draws noise for a next action, which has no weight online.
     """
     noise = np.random.normal(size=(2, action_dim))
     return Exploration(action=torch.as_tensor(noise[:1], device=device))
@@ -218,7 +218,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
@@ -235,9 +235,9 @@ class ReBRAC:
         self.total_it = 0
 
     def bc_coefs(self) -> tuple[float, float]:
-        """The weights of both distances at present: in the actor's loss, and in the critics' target.
+        """The current weights of both distances: in the actor's loss, and in the critics' target.
 
-        Online the first falls in a line, down to its least share, and the second is 0 at once.
+        Online, the first falls linearly to its smallest share, and the second is 0 at once.
         """
         hp = self.hp
         if self.total_it < hp.offline_iterations:
@@ -249,7 +249,7 @@ class ReBRAC:
     def td_target(self, batch: ReturnsBatch, noise: Noise) -> Tensor:
         """The regression target of both critics, (B,): the smaller target value of a smoothed target action.
 
-        The further that action lies from what the data did next, the less it is worth.
+        The further that action is from the data's next action, the lower its value.
         """
         hp, actor, critic = self.hp, self.actor_target, self.critic_target
         _, critic_bc_coef = self.bc_coefs()
@@ -295,7 +295,7 @@ class ReBRAC:
         metrics = {"actor_bc_coef": actor_bc_coef, "critic_bc_coef": critic_bc_coef, "critic_loss": loss} | aux
         if self.total_it % hp.policy_freq == 0:
             loss, aux = self.actor_loss(batch, noise)
-            # As in CORL the actor's target follows the actor as it was before this step, the critics' as it is now.
+            # As in CORL, the actor's target follows the actor before this step, and the critics' the new critics.
             soft_update(self.actor_target, self.actor, hp.tau)
             gradient_step(loss, self.actor_optimizer)
             soft_update(self.critic_target, self.critic, hp.tau)
@@ -305,7 +305,7 @@ class ReBRAC:
 
     @torch.no_grad()
     def explore(self, observations: Tensor, noise: Exploration) -> Tensor:
-        """Actions (E, A) to learn from, for normalised observations (E, S): the policy's, with noise of their own."""
+        """Actions (E, A) to learn from, for normalised observations (E, S): the policy's, with added noise."""
         return clip(self.actor(observations) + self.hp.expl_noise * noise.action, -1.0, 1.0)
 
     def act(self, observations: np.ndarray) -> np.ndarray:
@@ -341,14 +341,14 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
 
 
 def save(trainer: ReBRAC, path: Path, experience: OnlineExperience | None = None, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     if experience is not None:
         experience.save(path.parent)
     save_checkpoint(path, "finetune/rebrac", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: ReBRAC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, of an offline run too; returns what it holds."""
+    """Loads one of our checkpoints, also of an offline run; returns its contents."""
     content = load_checkpoint(path, ["finetune/rebrac", "rebrac"], trainer.parts())
     trainer.total_it = content["total_it"]
     return content
@@ -370,7 +370,7 @@ def train(config: TrainConfig) -> Run:
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
     run = Run(config, task, "finetune/rebrac", "torch", device)
     history = restore(run, partial(load, trainer), device, experience.go_on_from)
-    # The weights of the distances follow from this run's own steps, whatever it began with.
+    # The weights of the distances only depend on this run's own steps, even if it began with a checkpoint.
     trainer.total_it = run.step
     dataset = to_device(task.dataset, device)
     ring = Ring(dataset, room(config, 0), keeps_dataset=False)

@@ -1,4 +1,4 @@
-"""RLPD in PyTorch: soft actor-critic online, each minibatch half of a dataset and half of its own steps.
+"""RLPD in PyTorch: soft actor-critic online; half of each minibatch is from a dataset and half from its own steps.
 
 Its twin is `corl_jax/finetune/rlpd.py`. After each step in the environment, ten critics with LayerNorm make
 `critic_updates` gradient steps, and the policy and the temperature one.
@@ -41,7 +41,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -55,11 +55,11 @@ class Hyperparameters:
     tau: float = bounded(0.005, low=0, high=1)
     # Critics
     n_critics: int = bounded(10, low=1)
-    # Critics whose smallest target value counts, chosen at random for each gradient step
+    # Critics whose smallest target value is used, chosen at random for each gradient step
     n_target_critics: int = bounded(2, low=1)
     # Whether the policy's entropy is part of the critics' target
     backup_entropy: bool = True
-    # Entropy that the temperature is tuned towards; null: half a nat less than 0 for each action dimension
+    # Entropy that the temperature is tuned towards; null: minus half a nat for each action dimension
     target_entropy: float | None = unbounded(None)
     # Transitions in a minibatch, on which the critics make one gradient step
     batch_size: int = bounded(256, low=2)
@@ -67,19 +67,19 @@ class Hyperparameters:
     critic_updates: int = bounded(20, low=1)
     # Updates on the dataset alone
     offline_iterations: int = bounded(0, low=0)
-    # The first environment steps, whose actions are uniform, and after which there is no update
+    # Number of first environment steps, which have uniform actions and are not followed by updates
     learning_starts: int = bounded(5_000, low=0)
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "RLPD-D4RL"
     name: str = "RLPD"
-    # Dataset to learn from, too: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
+    # Dataset to learn from as well: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
     env: str = "mini/pendulum-replay"
-    # Transitions of the dataset at most, and likewise of the environment, whose oldest are overwritten
+    # Largest dataset accepted, in transitions, and the capacity for the environment's, which overwrite the oldest
     buffer_size: int = bounded(2_000_000, low=1)
     # Environment steps after the updates on the dataset alone, each with an update
     online_iterations: int = bounded(250_000, low=0)
@@ -88,11 +88,11 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     hidden_dims: tuple[int, ...] = widths(256, 256)
     # LayerNorm before the activation of the critics' hidden layers
     critic_ln: bool = True
-    # Entropy temperature at the start
+    # Initial entropy temperature
     initial_temperature: float = positive(1.0)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-    # Take 1 off AntMaze's rewards; others stay as they are
+    # Subtract 1 from AntMaze's rewards; others stay as they are
     normalize_reward: bool = True
 
 
@@ -190,7 +190,7 @@ class Critic(nn.Module):
 
 
 def values_of(critic: Critic, members: Tensor, observations: Tensor, actions: Tensor) -> Tensor:
-    """The values (m, B) under some of the critics, those with the numbers `members` (m,), and no other is computed."""
+    """The values (m, B) of the critics with the numbers `members` (m,); no others are computed."""
     weights = {name: weight[members] for name, weight in critic.named_parameters()}
     return functional_call(critic, weights, (observations, actions))
 
@@ -214,8 +214,8 @@ def draw_noise(
 ) -> tuple[Tensor, Noise]:
     """An update's batch indices (U * B,), from NumPy's global generator, and its noise, from torch's.
 
-    Online, every second row is the environment's, numbered on from `dataset_size`, so that each minibatch is half and
-    half. The authors' code draws the noise in JAX, whose numbers no generator of PyTorch's makes.
+    Online, every second row is the environment's, numbered from `dataset_size` on, so that each minibatch is half and
+    half. The authors' code draws the noise in JAX, and no generator of PyTorch makes the same numbers.
     """
     indices = np.random.randint(0, dataset_size, size=hp.critic_updates * hp.batch_size)
     if online_size is not None:
@@ -233,7 +233,7 @@ class Exploration(NamedTuple):
 
     # Uniform in [-1, 1), (1, A): the action before learning starts, in units of max_action
     uniform: Tensor
-    # Standard normal, (1, A): the policy's noise in all others
+    # Standard normal, (1, A): the policy's noise in all later steps
     action: Tensor
 
 
@@ -254,13 +254,13 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
 def minibatches(hp: Hyperparameters, batch: Batch) -> list[Batch]:
-    """A batch of U * B rows in U parts, one after the other."""
+    """A batch of U * B rows, split into U consecutive parts."""
     parts = (column.split(hp.batch_size) for column in batch)
     return [Batch(*columns) for columns in zip(*parts, strict=True)]
 
@@ -278,14 +278,14 @@ class RLPD:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         return exp(self.log_temperature().detach())
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Tensor, subset: Tensor) -> Tensor:
         """The regression target of all critics, (B,): the smallest value of the next action under a few of them.
 
-        They are the same few for all rows. The policy's next actions follow from the noise (B, A).
+        The same few are used for all rows. The noise (B, A) determines the policy's next actions.
         """
         hp, actor, critic = self.hp, self.actor, self.critic_target
         actions, log_prob = sample(actor, batch.next_observations, noise)
@@ -305,7 +305,7 @@ class RLPD:
         return square(q - target).mean(), {"q": q.mean()}
 
     def actor_loss(self, batch: Batch, noise: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean value of the policy's actions under all critics, and their entropy, both to be large."""
+        """Maximizes the mean value of the policy's actions under all critics, and their entropy."""
         actor, critic = self.actor, self.critic
         actions, log_prob = sample(actor, batch.observations, noise)
         q = critic(batch.observations, actions).mean(axis=0)
@@ -321,7 +321,7 @@ class RLPD:
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
         """The critics' gradient steps, each followed by their targets; then one of the policy, and of the temperature.
 
-        Those two learn from the last minibatch. What is logged of the critics is of the last one, too.
+        The policy and the temperature learn from the last minibatch, and the critics' metrics are from it, too.
         """
         hp = self.hp
         metrics: dict[str, Tensor] = {}
@@ -377,21 +377,21 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
 
 
 def save(trainer: RLPD, path: Path, experience: OnlineExperience | None = None, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     if experience is not None:
         experience.save(path.parent)
     save_checkpoint(path, "finetune/rlpd", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: RLPD, path: str) -> dict[str, Any]:
-    """Loads a checkpoint; returns what it holds."""
+    """Loads a checkpoint; returns its contents."""
     content = load_checkpoint(path, "finetune/rlpd", trainer.parts())
     trainer.total_it = content["total_it"]
     return content
 
 
 def train(config: TrainConfig) -> Run:
-    """Trains in the environment beside the data, evaluates every `eval_freq` updates and fills the run's folder.
+    """Trains on the data and in the environment, evaluates every `eval_freq` updates and fills the run's folder.
 
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used, or a setting contradicts another.
@@ -406,7 +406,7 @@ def train(config: TrainConfig) -> Run:
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
     run = Run(config, task, "finetune/rlpd", "torch", device)
     history = restore(run, partial(load, trainer), device, experience.go_on_from)
-    # When learning starts follows from this run's own steps, whatever it began with.
+    # The start of learning only depends on this run's own steps, even if it began with a checkpoint.
     trainer.total_it = run.step
     # The data's actions are clipped; the environment's steps are stored with the actions as they were taken.
     dataset = to_device(cut_actions(task.dataset, task.max_action), device)

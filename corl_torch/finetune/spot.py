@@ -1,4 +1,4 @@
-"""SPOT in PyTorch, offline to online: TD3 whose actions a VAE must find likely, less and less so in the environment.
+"""SPOT in PyTorch, offline to online: TD3 with actions that must be likely under a VAE; online, less and less so.
 
 Its twin is `corl_jax/finetune/spot.py`.
 
@@ -35,7 +35,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -49,7 +49,7 @@ class Hyperparameters:
     tau: float = bounded(0.005, low=0, high=1)
     # Standard deviation of the noise on the target policy's action, in units of the largest action
     policy_noise: float = bounded(0.2, low=0)
-    # That noise is clipped to plus and minus this, in units of the largest action; exploration's to this itself
+    # That noise is clipped to plus or minus this, in units of the largest action; exploration noise, to this itself
     noise_clip: float = bounded(0.5, low=0)
     # Critic updates per update of the actor and of the targets
     policy_freq: int = bounded(2, low=1)
@@ -59,23 +59,23 @@ class Hyperparameters:
     vae_lr: float = positive(1e-3)
     # Size of the VAE's code; null: twice the size of an action
     vae_latent_dim: int | None = bounded(None, low=1)
-    # Weight of the VAE's divergence from its prior against its reconstruction
+    # Weight of the VAE's divergence from its prior relative to its reconstruction
     kl_weight: float = bounded(0.5, low=0)
     # Updates of the VAE, before all others
     vae_iterations: int = bounded(100_000, low=0)
     # Updates on the dataset alone, after the VAE's updates
     offline_iterations: int = bounded(1_000_000, low=0)
-    # Environment steps after those, each with an update; the weight of the support constraint cools over as many
+    # Environment steps after those, each with an update; the weight of the support constraint falls over these steps
     online_iterations: int = bounded(1_000_000, low=0)
-    # Weight of the support constraint against the value
+    # Weight of the support constraint relative to the value
     lambd: float = bounded(1.0, low=0)
     # Codes drawn for each action whose likelihood is estimated
     num_samples: int = bounded(1, low=1)
-    # Estimate the likelihood by importance sampling, in place of its lower bound
+    # Estimate the likelihood by importance sampling, instead of its lower bound
     iwae: bool = False
     # Let lambd fall in the online phase
     lambd_cool: bool = False
-    # The share of lambd at which it stays
+    # Share of lambd that remains at the end of the fall
     lambd_end: float = bounded(0.2, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -88,26 +88,26 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, FinetuneConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "SPOT-D4RL"
     name: str = "SPOT"
     buffer_size: int = bounded(20_000_000, low=1)
-    # Updates between two evaluations, the VAE's counted too; the end of the offline phase is evaluated as well
+    # Updates between two evaluations, including the VAE's; one is also made at the end of the offline phase
     eval_freq: int = bounded(5000, low=1)
     # Seed of the weights, the batches, the noise and all start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
-    # Without effect: CORL's evaluation, too, is seeded by `seed`; kept so that its files load
+    # No effect, because CORL's evaluation uses `seed` too; kept so that CORL's files load
     eval_seed: int = bounded(0, low=0)
     # Width of the VAE's hidden layers
     vae_hidden_dim: int = bounded(750, low=1)
-    # The policy's last layer starts within plus and minus this; null: PyTorch's default
+    # The policy's last layer starts within plus or minus this; null: PyTorch's default
     actor_init_w: float | None = positive(None)
-    # Likewise of the critics
+    # The same for the critics' last layers
     critic_init_w: float | None = positive(None)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets; for your own data, so that returns span 1000
     normalize_reward: bool = True
 
 
@@ -115,7 +115,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
 
 
 class VAE(nn.Module):
-    """Which actions the data hold in a state: an encoder to a code, and a decoder back."""
+    """A VAE of the data's actions given the state: an encoder to a code, and a decoder back to an action."""
 
     def __init__(self, state_dim: int, action_dim: int, latent_dim: int, max_action: float, hidden_dim: int) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ def hidden(input_dim: int, width: int) -> list[nn.Module]:
 
 
 def head(outputs: int, init_w: float | None) -> nn.Linear:
-    """The last layer, within plus and minus `init_w` at first; its weights are drawn before those of the others."""
+    """The last layer, initially within plus or minus `init_w`; its weights are drawn before those of the others."""
     layer = nn.Linear(256, outputs)
     if init_w is not None:
         nn.init.uniform_(layer.weight, -init_w, init_w)
@@ -181,9 +181,9 @@ def head(outputs: int, init_w: float | None) -> nn.Linear:
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # Standard normal, (B, A): smooths the target policy; the VAE's updates go without
+    # Standard normal, (B, A): smooths the target policy; not used in the VAE's updates
     target: Tensor | None
-    # Standard normal, (B, K, Z): the codes of the VAE, whose own updates take the first of K; critics go without
+    # Standard normal, (B, K, Z): the VAE's codes; its own updates use the first of K, and critics use none
     latent: Tensor | None
 
 
@@ -192,13 +192,13 @@ def draw_noise(
 ) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,) below `size`, from NumPy's global generator, and its noise, from torch's.
 
-    As CORL, what an update goes without is not drawn for it.
+    As in CORL, noise that an update does not use is not drawn.
     """
     indices, target, latent = np.random.randint(0, size, size=hp.batch_size), None, None
     if not pretrains:
         target = torch.randn(hp.batch_size, action_dim, device=device)
     if pretrains or delayed:
-        # CORL's codes lie sample by sample in memory, and the layout decides how PyTorch draws them.
+        # CORL's codes are stored sample by sample in memory, and the layout decides how PyTorch draws them.
         shape = (1 if pretrains else hp.num_samples, hp.batch_size, latent_dim(hp, action_dim))
         latent = torch.empty(shape, device=device).transpose(0, 1).normal_()
     return index_tensor(indices, device), Noise(target, latent)
@@ -239,25 +239,25 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
 def divergence(mean: Tensor, std: Tensor) -> Tensor:
-    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    """The KL divergence (B, Z) of normal codes from the prior, for each component of the codes."""
     return -0.5 * (1.0 + log(square(std)) - square(mean) - square(std))
 
 
 def cooled(hp: Hyperparameters, online_it: int) -> float:
-    """The weight of the support constraint in the online update of this number, from 1; 0: offline."""
+    """The weight of the support constraint in the online update with this number, counted from 1; 0: offline."""
     if not hp.lambd_cool:
         return hp.lambd
-    # CORL divides by 0 where there is no online phase.
+    # CORL divides by 0 if there is no online phase.
     return hp.lambd * max(hp.lambd_end, 1.0 - online_it / max(hp.online_iterations, 1))
 
 
-# What learns offline and online, each with a target
+# The networks that learn offline and online, each with a target
 LEARNERS = ("actor", "critic_1", "critic_2")
 
 
@@ -271,11 +271,11 @@ class SPOT:
         self.actor_target, self.critic_1_target, self.critic_2_target = copy.deepcopy((actor, critic_1, critic_2))
         self.vae_optimizer = adam(vae, hp.vae_lr)
         self.go_online()
-        # All updates, those of a checkpoint too that the run began with; `earlier` counts the latter.
+        # All updates, including those of the checkpoint that the run began with; `earlier` counts the latter.
         self.total_it = self.earlier = 0
 
     def go_online(self) -> None:
-        """Actor and critics get fresh optimisers, as at the beginning; nothing else changes by itself."""
+        """Gives the actor and the critics fresh optimisers, as at the beginning; nothing else changes."""
         self.actor_optimizer = adam(self.actor, self.hp.actor_lr)
         self.critic_1_optimizer = adam(self.critic_1, self.hp.critic_lr)
         self.critic_2_optimizer = adam(self.critic_2, self.hp.critic_lr)
@@ -314,10 +314,10 @@ class SPOT:
         return square(q1 - target).mean() + square(q2 - target).mean(), {}
 
     def neg_log_beta(self, observations: Tensor, actions: Tensor, latent: Tensor) -> Tensor:
-        """How unlikely the VAE finds actions (B, A), (B,): its loss, row by row, or an estimate of the likelihood.
+        """How unlikely actions (B, A) are under the VAE, (B,): its loss in each row, or an estimate of the likelihood.
 
-        The VAE's loss is that of a decoder with the variance `kl_weight` A / (2 Z). Codes that the encoder draws are
-        weighed by their densities, of which all but these terms cancel.
+        The VAE's loss corresponds to a decoder with the variance `kl_weight` A / (2 Z). Codes from the encoder are
+        weighted by their densities, in which all terms except these cancel.
         """
         hp = self.hp
         reconstruction, mean, std = self.vae(observations, actions, latent)
@@ -349,7 +349,7 @@ class SPOT:
 
     @property
     def delayed(self) -> bool:
-        """Whether actor and targets move in the next update, if it is not one of the VAE, which count all the same."""
+        """Whether the actor and the targets move in the next update, if it is not the VAE's; the VAE's count, too."""
         return (self.total_it + 1) % self.hp.policy_freq == 0
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
@@ -413,14 +413,14 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
 
 
 def save(trainer: SPOT, path: Path, experience: OnlineExperience | None = None, **facts: Any) -> None:
-    """Writes what is new of the experience, then, beside it, a checkpoint that CORL's own code could load."""
+    """Writes the new part of the experience, then, beside it, a checkpoint that CORL's own code could load."""
     if experience is not None:
         experience.save(path.parent)
     save_checkpoint(path, "finetune/spot", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: SPOT, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or of CORL's, whose targets start as copies; returns what it holds."""
+    """Loads a checkpoint, ours or CORL's, which lacks targets, so that they start as copies; returns its contents."""
     targets = {f"{part}_target": part for part in LEARNERS}
     content = load_checkpoint(path, "finetune/spot", trainer.parts(), optional=[*targets])
     for target in targets.keys() - content.keys():

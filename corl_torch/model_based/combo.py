@@ -1,6 +1,6 @@
-"""COMBO in PyTorch: soft actor-critic on a learnt model's roll-outs, which values few actions above those of the data.
+"""COMBO in PyTorch: soft actor-critic on data and a learnt model's roll-outs, with conservative critics.
 
-Its twin is `corl_jax/model_based/combo.py`. The model is that of `corl_torch/model_based/dynamics.py`.
+Its twin is `corl_jax/model_based/combo.py`. The model is from `corl_torch/model_based/dynamics.py`.
 
 Yu et al., COMBO: Conservative Offline Model-Based Policy Optimization, 2021, https://arxiv.org/abs/2102.08363
 """
@@ -37,13 +37,13 @@ from shared.runs.settings import EpochsConfig, ImitationConfig, ModelledConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update or a rollout depends on; JAX compiles for them."""
+    """The hyperparameters that an update or a roll-out depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # First learning rate of the policy, which falls to 0 along a cosine, epoch by epoch
+    # Initial learning rate of the policy, which falls to 0 along a cosine, epoch by epoch
     actor_lr: float = positive(1e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
@@ -53,11 +53,11 @@ class Hyperparameters:
     tune_temperature: bool = True
     # The temperature without automatic tuning
     fixed_temperature: float = bounded(0.2, low=0)
-    # That entropy; null or 0: minus the number of action dimensions
+    # Target entropy; null or 0: minus the number of action dimensions
     target_entropy: float | None = unbounded(None)
-    # Updates in all, and the time in which the policy's learning rate falls
+    # Updates in all, over which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
-    # Updates in an epoch, in which that rate is constant
+    # Updates in an epoch, in which the policy's learning rate is constant
     num_updates_on_epoch: int = bounded(1000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -71,41 +71,42 @@ class Hyperparameters:
     cql_n_actions: int = bounded(10, low=1)
     # The states whose values are pushed down: the whole batch's, or only the model's
     rho_s: str = choice("mix", "model")
-    # One soft maximum over all 3 cql_n_actions actions of a state; else one over each 3, as where the reference's
+    # One soft maximum over all 3 cql_n_actions actions of a state; false: one over each 3, as in the reference, where a
     # reshape is lost
     cql_joint_logsumexp: bool = True
     # Use the best of cql_n_actions next actions in the critics' target
     cql_max_target_backup: bool = False
-    # Subtract the entropy term in the critics' target, but with cql_max_target_backup
+    # Subtract the entropy term in the critics' target, except with cql_max_target_backup
     backup_entropy: bool = False
     # Tune the weight of the conservative term towards a target gap
     cql_lagrange: bool = False
-    # That gap, weighted by cql_alpha
+    # Target gap between the values of out-of-distribution actions and of the data's, after multiplication by cql_alpha
     cql_target_action_gap: float = unbounded(10.0)
     # Learning rate of the Lagrange multiplier
     alpha_prime_lr: float = positive(3e-4)
-    # States of the dataset from which the model is rolled out at a time
+    # States of the dataset that each round of roll-outs starts from
     rollout_batch_size: int = bounded(50_000, low=1)
     # Steps of a roll-out
     rollout_length: int = bounded(5, low=1)
-    # Roll out by uniform actions in place of the policy's
+    # Roll out with uniform actions instead of the policy's
     uniform_rollout: bool = False
 
 
 @dataclass(frozen=True)
 class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "COMBO-D4RL"
     name: str = "COMBO"
     # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
     env: str = "mini/pendulum-replay"
-    # Run of model_based/dynamics, of this framework: its folder, or a checkpoint; empty: one with this dataset and seed
-    # below runs_path, made first if need be
+    # Run of model_based/dynamics in the same framework: its folder, or a checkpoint; empty: the one with this dataset
+    # and seed below runs_path, which is made first if there is none
     dynamics: str = ""
-    # Updates between two times that the model is rolled out
+    # Updates between two rounds of roll-outs
     rollout_freq: int = bounded(1000, low=1)
-    # Such times whose transitions are held, where no roll-out ends early; the oldest are overwritten
+    # Rounds of roll-outs, none of which ends early, that the model's buffer can store; the oldest transitions are
+    # overwritten
     model_retain_epochs: int = bounded(5, low=1)
     # Widths of the hidden layers of the policy and of the critics
     hidden_dims: tuple[int, ...] = widths(256, 256, 256)
@@ -130,7 +131,7 @@ class MLP(nn.Module):
 
 
 class Gaussian(nn.Module):
-    """Means and log-deviations of actions."""
+    """Means and log standard deviations of actions."""
 
     def __init__(self, input_dim: int, action_dim: int) -> None:
         super().__init__()
@@ -196,7 +197,7 @@ class Noise(NamedTuple):
     actor: Tensor
     # Standard normal, (B, A), or (B, n, A) with cql_max_target_backup: the policy's next actions in the target
     target: Tensor
-    # Uniform in [-1, 1), (D, n, A): random actions for the conservative term, of which 1 is the bound
+    # Uniform in [-1, 1), (D, n, A): random actions for the conservative term, in units of the largest action
     random: Tensor
     # Standard normal, (D, n, A): the policy's actions for the conservative term
     current: Tensor
@@ -205,13 +206,13 @@ class Noise(NamedTuple):
 
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
-    """The rows of a batch that come from the dataset, and from the model."""
+    """How many rows of a batch come from the dataset, and how many from the model."""
     real = int(hp.batch_size * hp.real_ratio)
     return real, hp.batch_size - real
 
 
 def pushed_down(hp: Hyperparameters) -> int:
-    """The last rows of a batch in whose states values are pushed down: all of them, or the model's."""
+    """How many of a batch's last rows have states whose values are pushed down: all of them, or the model's."""
     return shares(hp)[1] if hp.rho_s == "model" else hp.batch_size
 
 
@@ -220,7 +221,7 @@ def draw_noise(
 ) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,), from NumPy's global generator, and its noise, from torch's.
 
-    The dataset's rows come first. Those of the model are numbered on from `dataset_size`.
+    The dataset's rows come first. The model's are numbered from `dataset_size` on.
     """
     (real, synthetic), one = shares(hp), (hp.batch_size, action_dim)
     many, pushed = (hp.batch_size, hp.cql_n_actions, action_dim), (pushed_down(hp), hp.cql_n_actions, action_dim)
@@ -237,19 +238,19 @@ def draw_noise(
 
 
 class Starts(NamedTuple):
-    """Where roll-outs begin."""
+    """The first states of roll-outs."""
 
     # (n,), rows of the dataset
     indices: Tensor
 
 
 def draw_starts(hp: Hyperparameters, dataset_size: int) -> Starts:
-    """The first states of all roll-outs at a time, from NumPy's global generator."""
+    """The first states of a round of roll-outs, from NumPy's global generator."""
     return Starts(torch.as_tensor(np.random.randint(0, dataset_size, size=hp.rollout_batch_size)))
 
 
 class StepDraws(NamedTuple):
-    """The random numbers that a step of n rollouts draws."""
+    """The random numbers that a step of n roll-outs draws."""
 
     # Standard normal, (n, A): the policy's actions; uniform in [-1, 1) with uniform_rollout: random ones
     actor: Tensor
@@ -258,7 +259,7 @@ class StepDraws(NamedTuple):
 
 
 def draw_step(hp: Hyperparameters, rows: int, sizes: ModelSizes) -> StepDraws:
-    """The draws of a step of so many roll-outs: the policy's from torch's generator, all others from NumPy's."""
+    """The draws for a step of so many roll-outs: the policy's from torch's generator, all others from NumPy's."""
     shape = rows, sizes.action_dim
     noise = torch.as_tensor(np.random.uniform(-1.0, 1.0, shape)) if hp.uniform_rollout else torch.randn(shape)
     normals = np.random.normal(size=(sizes.n_ensemble, rows, sizes.state_dim + 1))
@@ -285,7 +286,7 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_(old.data * (1.0 - tau) + new.data * tau)
 
@@ -307,13 +308,13 @@ class COMBO:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return torch.tensor(self.hp.fixed_temperature)
         return exp(self.log_temperature().detach())
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The value of the policy's actions under the smaller critic, and their entropy, both to be large."""
+        """Maximizes the value of the policy's actions under the smaller critic, and their entropy."""
         critic_1, critic_2 = self.critic_1, self.critic_2
         actions, log_prob = sample(self.actor, batch.observations, noise.actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
@@ -323,7 +324,7 @@ class COMBO:
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises the temperature while the policy's entropy is below its target."""
         log_temperature = self.log_temperature()
-        # A target of 0 is read as none, as in the reference.
+        # As in the reference, a target of 0 means that none is set.
         target_entropy = self.hp.target_entropy or -self.actor.action_dim
         return -(log_temperature * (log_prob + target_entropy)).mean(), {}
 
@@ -341,11 +342,11 @@ class COMBO:
         return batch.rewards + hp.discount * (1.0 - batch.terminals) * next_q
 
     def gap(self, critic: Critic, batch: Batch, random: Tensor, samples: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """The mean gap between the soft maximum over sampled actions and the data's value, and the weighted one."""
+        """The mean gap between the soft maximum over sampled actions and the data's value, and the weighted gap."""
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         states, real = batch.observations[-len(random) :], shares(hp)[0]
         q_current = critic(states, current)
-        # The next actions are judged in the current states.
+        # The next actions are evaluated in the current states.
         q_next = critic(states, next)
         q_random = critic(states, random)
         assert q_current.shape == q_next.shape == q_random.shape == current_log_prob.shape == next_log_prob.shape
@@ -361,7 +362,7 @@ class COMBO:
         return alpha_prime * (gap - self.hp.cql_target_action_gap) if self.hp.cql_lagrange else gap
 
     def alpha_prime_loss(self, gap_1: Tensor, gap_2: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the conservative term's weight while the gaps lie above their target."""
+        """Raises the conservative term's weight while the gaps are above their target."""
         alpha_prime = clamp(exp(self.log_alpha_prime()), 0.0, 1e6)
         loss = -0.5 * (self.penalty(gap_1, alpha_prime) + self.penalty(gap_2, alpha_prime))
         return loss, {"alpha_prime": alpha_prime}
@@ -384,7 +385,7 @@ class COMBO:
         return losses[0] + losses[1], metrics
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step: the actor; the temperature; the critics, by the new actor and temperature; the targets."""
+        """One gradient step: the actor; the temperature; the critics, on the new actor and temperature; the targets."""
         hp = self.hp
         for group in self.actor_optimizer.param_groups:
             group["lr"] = actor_lr(hp, self.total_it)
@@ -414,8 +415,8 @@ class COMBO:
 
         Args:
             model: Has `step`, as the `Model` of `corl_torch/model_based/dynamics.py`.
-            observations: Where they begin.
-            draw: From a step's number and the numbers of the roll-outs that go on to what these draw.
+            observations: The first states.
+            draw: From a step's number and the numbers of the roll-outs that continue to their draws.
         """
         hp, steps = self.hp, []
         rows = torch.arange(len(observations), device=observations.device)
@@ -455,13 +456,13 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 
 def imagine(trainer: COMBO, model: Any, dataset: Batch, ring: Ring, sizes: ModelSizes) -> dict[str, Tensor]:
-    """Rolls the model out from states of the dataset, and stores what comes of it; returns what is logged of it."""
+    """Rolls the model out from states of the dataset and stores the transitions; returns the metrics."""
 
     def draw(number: int, rows: Tensor) -> StepDraws:
         drawn = draw_step(trainer.hp, len(rows), sizes)
         return StepDraws(drawn.actor.to(rows.device), Draws(*(column.to(rows.device) for column in drawn.model)))
 
-    # PyTorch takes rows of a GPU's tensors by indices of the CPU, too.
+    # PyTorch can index a GPU's tensors with indices on the CPU.
     starts = take(dataset, draw_starts(trainer.hp, len(dataset.rewards)).indices)
     found = trainer.roll_out(model, starts.observations, draw)
     ring.extend(found)
@@ -480,12 +481,12 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
 
 
 def save(trainer: COMBO, path: Path, **facts: Any) -> None:
-    """Writes a checkpoint; `synthetic` in it is what the model's roll-outs have left."""
+    """Writes a checkpoint; its `synthetic` contains the transitions of the model's roll-outs."""
     save_checkpoint(path, "model_based/combo", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: COMBO, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours; returns what it holds."""
+    """Loads one of our checkpoints; returns its contents."""
     content = load_checkpoint(path, "model_based/combo", trainer.parts())
     trainer.total_it = content["total_it"]
     return content
@@ -496,7 +497,7 @@ def train(config: TrainConfig) -> Run:
 
     Raises:
         InputError: The dataset, the environment, the model or the checkpoint cannot be used.
-        RunError: The model's roll-outs, or a loss, leave all bounds.
+        RunError: The model's roll-outs or a loss diverge.
     """
     check(config)
     check_shares(config.real_ratio, shares(config)[0], pushed_down(config))

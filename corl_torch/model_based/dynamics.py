@@ -1,7 +1,7 @@
-"""A probabilistic ensemble in PyTorch that learns an environment's dynamics, as model-based algorithms roll it out.
+"""A probabilistic ensemble in PyTorch that learns an environment's dynamics, for model-based algorithms.
 
 Each member predicts a normal distribution of a step's change of state and reward. An update is one epoch: every member
-takes its own bootstrapped rows in batches, then all are tried on held-out rows. `max_timesteps` counts epochs.
+takes its own bootstrapped rows in batches, then all are tested on held-out rows. `max_timesteps` counts epochs.
 
 Its twin is `corl_jax/model_based/dynamics.py`.
 
@@ -43,25 +43,25 @@ from shared.runs.settings import LimitsConfig, ModelledConfig, RecordConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update or a step of the model depends on; JAX compiles for them."""
+    """The hyperparameters that an update or a step of the model depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of all members
     learning_rate: float = positive(1e-3)
-    # Weight decay of each layer, the last one included; it is a part of the loss
+    # Weight decay of each layer, including the last one; it is a part of the loss
     dynamics_weight_decay: tuple[float, ...] = numbers((2.5e-5, 5e-5, 7.5e-5, 7.5e-5, 1e-4), low=0.0)
-    # Members
+    # Members of the ensemble
     n_ensemble: int = bounded(7, low=1)
-    # Members that predict: those that erred least on held-out rows
+    # Members that predict: the ones with the smallest errors on held-out rows
     n_elites: int = bounded(5, low=1)
-    # Weight of the learnt bounds of the log-variance in the loss: it draws them together
+    # Weight in the loss of the learnt bounds of the log-variance, which pulls them together
     logvar_loss_coef: float = bounded(0.01, low=0)
-    # Share of the rows that is held out, a thousand at most
+    # Share of the rows that is held out, at most a thousand rows
     holdout_ratio: float = bounded(0.2, low=0, high=1)
-    # Training ends after so many epochs in which no member improved by one per cent
+    # Epochs in a row without an improvement of any member by one per cent, after which training ends
     max_epochs_since_update: int = bounded(5, low=1)
-    # Weight of the uncertainty that is taken off predicted rewards; 0: none
+    # Weight of the uncertainty that is subtracted from predicted rewards; 0: none
     penalty_coef: float = bounded(2.5, low=0)
-    # That uncertainty: the members' own deviations, how far their means lie apart, or the deviation of those means
+    # That uncertainty: the members' own deviations, the distance between their means, or the deviation of those means
     uncertainty_mode: str = choice("aleatoric", "pairwise-diff", "ensemble_std")
     # Rows of each member in a batch
     batch_size: int = bounded(256, low=1)
@@ -69,7 +69,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class TrainConfig(ModelledConfig, Hyperparameters, LimitsConfig, RecordConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "Dynamics-D4RL"
     name: str = "Dynamics"
@@ -77,7 +77,7 @@ class TrainConfig(ModelledConfig, Hyperparameters, LimitsConfig, RecordConfig):
     env: str = "mini/pendulum-replay"
     # Epochs between two evaluations
     eval_freq: int = bounded(5, low=1)
-    # Epochs at most
+    # Largest number of epochs
     max_timesteps: int = bounded(1000, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(200, 200, 200, 200)
@@ -91,22 +91,22 @@ class TrainConfig(ModelledConfig, Hyperparameters, LimitsConfig, RecordConfig):
 
 
 class EnsembleLinear(nn.Module):
-    """A linear layer for each of E members: (B, in), which all share, or (E, B, in) to (E, B, out)."""
+    """A linear layer for each of E members: (B, in), the same for all, or (E, B, in) to (E, B, out)."""
 
     def __init__(self, input_dim: int, output_dim: int, n_ensemble: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_ensemble, input_dim, output_dim))
         self.bias = nn.Parameter(torch.zeros(n_ensemble, 1, output_dim))
-        # None beyond -2 and 2, the function's own bounds
+        # Truncated to [-2, 2], the function's default bounds
         nn.init.trunc_normal_(self.weight, std=1.0 / (2.0 * input_dim**0.5))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Maps every member's inputs by its own weights."""
+        """Maps every member's inputs with its own weights."""
         return inputs @ self.weight + self.bias
 
 
 class Ensemble(nn.Module):
-    """Members that predict means and log-variances of D numbers; the bounds of the latter are learnt, and shared."""
+    """Members that predict means and log-variances of D numbers; the log-variances' bounds are learnt and shared."""
 
     def __init__(self, input_dim: int, hidden_dims: Sequence[int], output_dim: int, n_ensemble: int) -> None:
         super().__init__()
@@ -136,12 +136,12 @@ class Ensemble(nn.Module):
 
 
 def norm(vectors: Tensor) -> Tensor:
-    """The length of vectors (..., D), (...)."""
+    """The norms (...) of vectors (..., D)."""
     return sqrt(square(vectors).sum(axis=-1))
 
 
 def uncertainty(mode: str, means: Tensor, stds: Tensor) -> Tensor:
-    """How unsure all members are, (n,): of next states' means (E, n, S) and all predictions' deviations (E, n, D)."""
+    """The members' uncertainty (n,), from next states' means (E, n, S) and all predictions' deviations (E, n, D)."""
     apart = means - means.mean(axis=0)
     if mode == "aleatoric":
         return amax(norm(stds), axis=0)
@@ -151,18 +151,18 @@ def uncertainty(mode: str, means: Tensor, stds: Tensor) -> Tensor:
 
 
 class Model(NamedTuple):
-    """A learnt model, for whoever rolls it out."""
+    """A learnt model that can be rolled out."""
 
     dynamics: Ensemble
     # (K,), the members that predict, best first
     elites: Tensor
-    # (S + A,) each, by which inputs are scaled
+    # (S + A,) each, to scale inputs
     mean: Tensor
     std: Tensor
     terminated: Terminated
 
     def step(self, observations: Tensor, actions: Tensor, draws: Draws, penalty_coef: float, mode: str) -> Step:
-        """A step from states (n, S) by actions (n, A), each row by a sample of the elite that is chosen for it."""
+        """A step from states (n, S) with actions (n, A); each row is a sample from the elite member chosen for it."""
         rows, state_dim = observations.shape
         mean, log_var = self.dynamics(scaled(observations, actions, self.mean, self.std))
         # Changes of the state become states; the last number is the reward.
@@ -204,7 +204,7 @@ def draw_split(hp: Hyperparameters, num_rows: int) -> Split:
 
 
 class Shuffle:
-    """In which order (E, n) members take their n rows: as they were drawn at first, then shuffled for each epoch."""
+    """The order (E, n) in which members take their n rows: as drawn at first, then shuffled for each epoch."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -235,7 +235,7 @@ class Parts(NamedTuple):
     rows: Batch
     # (E, n), each member's rows
     members: Tensor
-    # (H,) rows that no member learns from
+    # (H,), rows that no member learns from
     holdout: Batch
 
 
@@ -248,7 +248,7 @@ class Epoch(NamedTuple):
 
 
 def in_parts(dataset: Batch, split: Split) -> Parts:
-    """The dataset on the device as the split says."""
+    """The dataset on the device, split into each member's rows and the held-out rows."""
     device = dataset.rewards.device
     members, holdout = split.training[split.bootstrap], index_tensor(split.holdout, device)
     return Parts(dataset, index_tensor(members, device), take(dataset, holdout))
@@ -261,7 +261,7 @@ def take_epoch(parts: Parts, order: Tensor) -> Epoch:
 
 # ---- losses and update ---------------------------------------------------------------------------------------------
 
-# By how much a member must improve on its best for that to count
+# Relative improvement on a member's best loss that counts
 IMPROVEMENT = 0.01
 
 
@@ -275,7 +275,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 class Dynamics:
     """All that an update reads and writes.
 
-    `best_dynamics` has each member as it was when it erred least on held-out rows, and the bounds as they are.
+    `best_dynamics` has each member's weights from its smallest error on held-out rows, and the current bounds.
     """
 
     def __init__(self, hp: Hyperparameters, dynamics: Ensemble, num_inputs: int) -> None:
@@ -286,7 +286,7 @@ class Dynamics:
         self.mean, self.std = torch.zeros(num_inputs, device=device), torch.ones(num_inputs, device=device)
         self.best_loss = torch.full((hp.n_ensemble,), 1e10, device=device)
         self.epochs_since_update = torch.zeros((), dtype=torch.int64, device=device)
-        # These change in place, so that a checkpoint holds them as the buffers of a module.
+        # These change in place, so that a checkpoint contains them as the buffers of a module.
         self.numbers = nn.Module()
         for name in ("mean", "std", "best_loss", "epochs_since_update"):
             self.numbers.register_buffer(name, getattr(self, name))
@@ -297,7 +297,7 @@ class Dynamics:
         return scaled(batch.observations, batch.actions, self.mean, self.std)
 
     def model_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The negative log-likelihood of each member's rows (E, B), or of rows (B,) that all share; decay and bounds.
+        """The negative log-likelihood of each member's rows (E, B), or of shared rows (B,); plus decay and bounds.
 
         Both are a part of the loss, so Adam scales their gradients as well.
         """
@@ -328,7 +328,7 @@ class Dynamics:
         self.epochs_since_update.copy_(where(improved.any(), 0, self.epochs_since_update + 1))
 
     def update(self, batch: Epoch, noise: Noise) -> dict[str, Tensor]:
-        """One epoch: a gradient step on each batch of columns, the last one shorter; then held-out rows."""
+        """One epoch: a gradient step on each batch of columns, the last one shorter; then a test on held-out rows."""
         hp = self.hp
         losses = []
         for columns in batch.indices.split(hp.batch_size, dim=1):
@@ -343,11 +343,11 @@ class Dynamics:
 
     @property
     def converged(self) -> bool:
-        """Whether no member has improved for as many epochs as are waited for."""
+        """Whether no member has improved for `max_epochs_since_update` epochs."""
         return int(self.epochs_since_update) >= self.hp.max_epochs_since_update
 
     def model(self, terminated: Terminated) -> Model:
-        """The model learnt so far, with the members that erred least, best first."""
+        """The model learnt so far, with the members of the smallest errors, best first."""
         elites = argsort(self.best_loss, stable=True)[: self.hp.n_elites]
         return Model(self.best_dynamics, elites, self.mean, self.std, terminated)
 
@@ -369,7 +369,7 @@ def predict(model: Model, hp: Hyperparameters, *columns: np.ndarray) -> Step:
 
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> Dynamics:
-    """Fresh members, drawn from torch's generator on the CPU layer by layer, all members of one at once."""
+    """Fresh members, drawn from torch's generator on the CPU layer by layer, each for all members at once."""
     num_inputs, device = state_dim + action_dim, resolve_device(config.device)
     dynamics = Ensemble(num_inputs, config.hidden_dims, state_dim + 1, config.n_ensemble)
     return Dynamics(config, dynamics.to(device), num_inputs)
@@ -381,14 +381,14 @@ def save(trainer: Dynamics, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: Dynamics, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours; returns what it holds."""
+    """Loads one of our checkpoints; returns its contents."""
     content = load_checkpoint(path, "model_based/dynamics", trainer.parts())
     trainer.total_it = content["total_it"]
     return content
 
 
 def load_dynamics(path: Path, device: str = "auto", given: str = "") -> Model:
-    """The model that a run of this twin has learnt, by the run's folder or a checkpoint; `given` as `termination`.
+    """The model of a run of this twin, from the run's folder or a checkpoint; `given` is the setting `termination`.
 
     Raises:
         InputError: There is none, or the file is damaged or of another algorithm.

@@ -1,6 +1,6 @@
-"""MOPO in PyTorch: soft actor-critic on a learnt model's roll-outs, whose rewards are less where the model is unsure.
+"""MOPO in PyTorch: soft actor-critic on a learnt model's roll-outs, with rewards reduced by the model's uncertainty.
 
-Its twin is `corl_jax/model_based/mopo.py`. The model is that of `corl_torch/model_based/dynamics.py`.
+Its twin is `corl_jax/model_based/mopo.py`. The model is from `corl_torch/model_based/dynamics.py`.
 
 Yu et al., MOPO: Model-based Offline Policy Optimization, 2020, https://arxiv.org/abs/2005.13239
 """
@@ -37,13 +37,13 @@ from shared.runs.settings import EpochsConfig, ImitationConfig, ModelledConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update or a rollout depends on; JAX compiles for them."""
+    """The hyperparameters that an update or a roll-out depends on; in JAX, they are compile-time constants."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # First learning rate of the policy, which falls to 0 along a cosine, epoch by epoch
+    # Initial learning rate of the policy, which falls to 0 along a cosine, epoch by epoch
     actor_lr: float = positive(1e-4)
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
@@ -53,40 +53,41 @@ class Hyperparameters:
     tune_temperature: bool = True
     # The temperature without automatic tuning
     fixed_temperature: float = bounded(0.2, low=0)
-    # That entropy; null or 0: minus the number of action dimensions
+    # Target entropy; null or 0: minus the number of action dimensions
     target_entropy: float | None = unbounded(None)
-    # Updates in all, and the time in which the policy's learning rate falls
+    # Updates in all, over which the policy's learning rate falls to 0
     max_timesteps: int = bounded(3_000_000, low=1)
-    # Updates in an epoch, in which that rate is constant
+    # Updates in an epoch, in which the policy's learning rate is constant
     num_updates_on_epoch: int = bounded(1000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Share of a batch that comes from the dataset; the rest comes from the model
     real_ratio: float = bounded(0.05, low=0, high=1)
-    # States of the dataset from which the model is rolled out at a time
+    # States of the dataset that each round of roll-outs starts from
     rollout_batch_size: int = bounded(50_000, low=1)
     # Steps of a roll-out
     rollout_length: int = bounded(5, low=1)
-    # Weight of the model's uncertainty, which is taken off its rewards; 0: none
+    # Weight of the model's uncertainty, which is subtracted from its rewards; 0: none
     penalty_coef: float = bounded(2.5, low=0)
-    # That uncertainty: the members' own deviations, how far their means lie apart, or the deviation of those means
+    # That uncertainty: the members' own deviations, the distance between their means, or the deviation of those means
     uncertainty_mode: str = choice("aleatoric", "pairwise-diff", "ensemble_std")
 
 
 @dataclass(frozen=True)
 class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "MOPO-D4RL"
     name: str = "MOPO"
     # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
     env: str = "mini/pendulum-replay"
-    # Run of model_based/dynamics, of this framework: its folder, or a checkpoint; empty: one with this dataset and seed
-    # below runs_path, made first if need be
+    # Run of model_based/dynamics in the same framework: its folder, or a checkpoint; empty: the one with this dataset
+    # and seed below runs_path, which is made first if there is none
     dynamics: str = ""
-    # Updates between two times that the model is rolled out
+    # Updates between two rounds of roll-outs
     rollout_freq: int = bounded(1000, low=1)
-    # Such times whose transitions are held, where no roll-out ends early; the oldest are overwritten
+    # Rounds of roll-outs, none of which ends early, that the model's buffer can store; the oldest transitions are
+    # overwritten
     model_retain_epochs: int = bounded(5, low=1)
     # Widths of the hidden layers of the policy and of the critics
     hidden_dims: tuple[int, ...] = widths(256, 256)
@@ -111,7 +112,7 @@ class MLP(nn.Module):
 
 
 class Gaussian(nn.Module):
-    """Means and log-deviations of actions."""
+    """Means and log standard deviations of actions."""
 
     def __init__(self, input_dim: int, action_dim: int) -> None:
         super().__init__()
@@ -176,7 +177,7 @@ class Noise(NamedTuple):
 
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
-    """The rows of a batch that come from the dataset, and from the model."""
+    """How many rows of a batch come from the dataset, and how many from the model."""
     real = int(hp.batch_size * hp.real_ratio)
     return real, hp.batch_size - real
 
@@ -186,7 +187,7 @@ def draw_noise(
 ) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,), from NumPy's global generator, and its noise, from torch's.
 
-    The dataset's rows come first. Those of the model are numbered on from `dataset_size`.
+    The dataset's rows come first. The model's are numbered from `dataset_size` on.
     """
     real, synthetic = shares(hp)
     indices = np.random.randint(0, dataset_size, size=real)
@@ -199,19 +200,19 @@ def draw_noise(
 
 
 class Starts(NamedTuple):
-    """Where roll-outs begin."""
+    """The first states of roll-outs."""
 
     # (n,), rows of the dataset
     indices: Tensor
 
 
 def draw_starts(hp: Hyperparameters, dataset_size: int) -> Starts:
-    """The first states of all roll-outs at a time, from NumPy's global generator."""
+    """The first states of a round of roll-outs, from NumPy's global generator."""
     return Starts(torch.as_tensor(np.random.randint(0, dataset_size, size=hp.rollout_batch_size)))
 
 
 class StepDraws(NamedTuple):
-    """The random numbers that a step of n rollouts draws."""
+    """The random numbers that a step of n roll-outs draws."""
 
     # Standard normal, (n, A): the policy's actions
     actor: Tensor
@@ -220,7 +221,7 @@ class StepDraws(NamedTuple):
 
 
 def draw_step(hp: Hyperparameters, rows: int, sizes: ModelSizes) -> StepDraws:
-    """The draws of a step of so many roll-outs: the policy's from torch's generator, the model's from NumPy's."""
+    """The draws for a step of so many roll-outs: the policy's from torch's generator, the model's from NumPy's."""
     noise = torch.randn(rows, sizes.action_dim)
     normals = np.random.normal(size=(sizes.n_ensemble, rows, sizes.state_dim + 1))
     chosen = np.random.randint(0, sizes.n_elites, size=rows)
@@ -246,7 +247,7 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_(old.data * (1.0 - tau) + new.data * tau)
 
@@ -266,7 +267,7 @@ class MOPO:
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature, 1 at most: a constant in every loss but its own."""
+        """The entropy temperature, 1 at most: a constant in every loss except its own."""
         if not self.hp.tune_temperature:
             return torch.tensor(self.hp.fixed_temperature)
         return clamp(exp(self.log_temperature().detach()), 0.0, 1.0)
@@ -291,7 +292,7 @@ class MOPO:
         return loss_1 + loss_2, {"critic_1_loss": loss_1, "critic_2_loss": loss_2}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The value of the policy's actions under the smaller critic, and their entropy, both to be large."""
+        """Maximizes the value of the policy's actions under the smaller critic, and their entropy."""
         critic_1, critic_2 = self.critic_1, self.critic_2
         actions, log_prob = sample(self.actor, batch.observations, noise.actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
@@ -301,7 +302,7 @@ class MOPO:
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises the temperature while the policy's entropy is below its target."""
         log_temperature = self.log_temperature()
-        # A target of 0 is read as none, as in the reference.
+        # As in the reference, a target of 0 means that none is set.
         target_entropy = self.hp.target_entropy or -self.actor.action_dim
         return -(log_temperature * (log_prob + target_entropy)).mean(), {}
 
@@ -330,8 +331,8 @@ class MOPO:
 
         Args:
             model: Has `step`, as the `Model` of `corl_torch/model_based/dynamics.py`.
-            observations: Where they begin.
-            draw: From a step's number and the numbers of the roll-outs that go on to what these draw.
+            observations: The first states.
+            draw: From a step's number and the numbers of the roll-outs that continue to their draws.
         """
         hp, steps = self.hp, []
         rows = torch.arange(len(observations), device=observations.device)
@@ -367,13 +368,13 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 
 def imagine(trainer: MOPO, model: Any, dataset: Batch, ring: Ring, sizes: ModelSizes) -> dict[str, Tensor]:
-    """Rolls the model out from states of the dataset, and stores what comes of it; returns what is logged of it."""
+    """Rolls the model out from states of the dataset and stores the transitions; returns the metrics."""
 
     def draw(number: int, rows: Tensor) -> StepDraws:
         drawn = draw_step(trainer.hp, len(rows), sizes)
         return StepDraws(drawn.actor.to(rows.device), Draws(*(column.to(rows.device) for column in drawn.model)))
 
-    # PyTorch takes rows of a GPU's tensors by indices of the CPU, too.
+    # PyTorch can index a GPU's tensors with indices on the CPU.
     starts = take(dataset, draw_starts(trainer.hp, len(dataset.rewards)).indices)
     found = trainer.roll_out(model, starts.observations, draw)
     ring.extend(found)
@@ -392,12 +393,12 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
 
 
 def save(trainer: MOPO, path: Path, **facts: Any) -> None:
-    """Writes a checkpoint; `synthetic` in it is what the model's roll-outs have left."""
+    """Writes a checkpoint; its `synthetic` contains the transitions of the model's roll-outs."""
     save_checkpoint(path, "model_based/mopo", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: MOPO, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours; returns what it holds."""
+    """Loads one of our checkpoints; returns its contents."""
     content = load_checkpoint(path, "model_based/mopo", trainer.parts())
     trainer.total_it = content["total_it"]
     return content
@@ -408,7 +409,7 @@ def train(config: TrainConfig) -> Run:
 
     Raises:
         InputError: The dataset, the environment, the model or the checkpoint cannot be used.
-        RunError: The model's roll-outs, or a loss, leave all bounds.
+        RunError: The model's roll-outs or a loss diverge.
     """
     task, learnt = load_model_based_task(config, "torch")
     device = resolve_device(config.device)

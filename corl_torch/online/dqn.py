@@ -1,7 +1,7 @@
-"""DQN in PyTorch: a value for each of finitely many actions, learnt from replayed steps and a target that stands still.
+"""DQN in PyTorch: a value for each of finitely many actions, learnt from replayed steps with a frozen target network.
 
-Its twin is `corl_jax/online/dqn.py`. It learns from a dataset, or makes its own data: environment steps and updates
-then take turns. With `double` it is Double DQN.
+Its twin is `corl_jax/online/dqn.py`. It learns from a dataset, or collects its own data: environment steps and updates
+then alternate. With `double` it is Double DQN.
 
 Mnih et al., Human-level control through deep reinforcement learning, 2015, https://doi.org/10.1038/nature14236
 van Hasselt, Guez & Silver, Deep Reinforcement Learning with Double Q-learning, 2015, https://arxiv.org/abs/1509.06461
@@ -44,17 +44,17 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate
     learning_rate: float = positive(6.25e-5)
-    # Added to the root in Adam's step
+    # Adam's epsilon, which is added to the root in its step
     adam_eps: float = positive(1e-8)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # Double DQN: the critics choose the next action, which the targets then value; else the targets do both
+    # Double DQN: the critics choose the next action and the targets give its value; false: the targets do both
     double: bool = False
-    # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
+    # Updates between two copies of the critics into the targets; the first update makes the first copy
     target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
@@ -66,22 +66,22 @@ class Hyperparameters:
     n_quantiles: int = later(bounded(32, low=1))
     # With iqn: quantiles whose mean decides how to act
     n_greedy_quantiles: int = later(bounded(32, low=1))
-    # With iqn: cosines of a fraction
+    # With iqn: cosines that encode a fraction
     embed_size: int = later(bounded(64, low=1))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "DQN"
     name: str = "DQN"
     # Environment to learn in: CartPole-v1, or any that is registered with Gymnasium and has finite actions. Or dataset
     # to learn from: mini/cartpole-replay, minari:NAME, or the path of an HDF5 file
     env: str = "CartPole-v1"
-    # Steps of the environment in all; updates on a dataset
+    # Environment steps in all, or updates on a dataset
     max_timesteps: int = bounded(1_000_000, low=1)
-    # Steps of the environment, or updates on a dataset, between two evaluations
+    # Environment steps, or updates on a dataset, between two evaluations
     eval_freq: int = bounded(10_000, low=1)
     # Share of random actions in an evaluation
     eval_epsilon: float = bounded(0.0, low=0, high=1)
@@ -93,13 +93,13 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     epsilon_start: float = bounded(1.0, low=0, high=1)
     # In an environment: share of random actions at the end
     epsilon_end: float = bounded(0.1, low=0, high=1)
-    # In an environment: steps in which that share goes from its start to its end
+    # In an environment: steps over which that share goes from its first to its last value
     epsilon_steps: int = bounded(1_000_000, low=1)
     # In an environment: steps before learning begins, or one batch's worth if that is more
     learning_starts: int = bounded(0, low=0)
-    # In an environment: steps from one learning to the next
+    # In an environment: steps between two rounds of updates
     update_interval: int = bounded(1, low=1)
-    # In an environment: updates at each of these steps
+    # In an environment: updates in each of these rounds
     n_updates: int = bounded(1, low=1)
 
 
@@ -115,7 +115,7 @@ def mlp(state_dim: Shape, encoder: str, hidden_dims: Sequence[int]) -> nn.Sequen
 
 
 class Critics(nn.Module):
-    """N critics Z(s, .) of all actions at once, with weights of their own: means or quantiles of the return."""
+    """N critics Z(s, .) of all actions at once, with separate weights: the return's mean or quantiles."""
 
     def __init__(
         self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int], hp: Hyperparameters
@@ -133,9 +133,9 @@ class Critics(nn.Module):
         self.members = nn.ModuleList(member() for _ in range(hp.n_critics))
 
     def forward(self, observations: Tensor, fractions: Tensor | None = None) -> list[Tensor]:
-        """Each critic's quantiles (B, A, K) of all actions in observations (B, S); of a mean there is one.
+        """Each critic's quantiles (B, A, K) of all actions in observations (B, S); a mean counts as one.
 
-        Implicit ones stand at the fractions (N, B, K), or without them at even ones.
+        IQN's are at the fractions (N, B, K), or, without these, at evenly spaced ones.
         """
         if not self.implicit:
             return [member(observations).reshape(-1, self.action_dim, self.n_quantiles) for member in self.members]
@@ -150,7 +150,7 @@ def value(q: Sequence[Tensor], actions: Tensor) -> Tensor:
 
 
 def expected(q: Sequence[Tensor]) -> Tensor:
-    """The values (B, A) of all critics together, by their quantiles (B, A, K)."""
+    """The values (B, A) of all actions, averaged over all critics and their quantiles (B, A, K)."""
     return stack([quantiles.mean(axis=-1) for quantiles in q]).mean(axis=0)
 
 
@@ -161,7 +161,7 @@ def smallest(q: Tensor) -> Tensor:
 
 
 def greedy(q: Sequence[Tensor]) -> Tensor:
-    """The actions (B,) that all critics together value most, by their quantiles (B, A, K); of equal ones the first."""
+    """The actions (B,) with the highest value, by all critics' quantiles (B, A, K); the first of equal ones."""
     return argmax(expected(q), axis=-1)
 
 
@@ -192,9 +192,9 @@ def draw_noise(hp: Hyperparameters, size: int, device: torch.device) -> tuple[Te
 class Exploration(NamedTuple):
     """The random numbers that n environment steps draw, whether or not they need them."""
 
-    # Whole numbers below A, (n,): an action for each
+    # Integers below A, (n,): a random action for each step
     random: np.ndarray
-    # Uniform in [0, 1), (n,): where it is below epsilon, that action is taken
+    # Uniform in [0, 1), (n,): if it is below epsilon, the random action is taken
     uniform: np.ndarray
 
 
@@ -226,12 +226,12 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def huber(error: Tensor) -> Tensor:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
 def fractions(hp: Hyperparameters, q: Tensor, drawn: Tensor | None) -> Tensor | None:
-    """The fractions of the quantiles q (N, B, K): with qr the middles of equal parts (K,), with iqn those drawn."""
+    """The fractions of the quantiles q (N, B, K): with qr the middles of equal parts (K,), with iqn the drawn ones."""
     if hp.critic != "qr":
         return drawn
     bounds = torch.arange(q.shape[-1] + 1, dtype=q.dtype, device=q.device) / q.shape[-1]
@@ -241,7 +241,7 @@ def fractions(hp: Hyperparameters, q: Tensor, drawn: Tensor | None) -> Tensor | 
 def quantile_huber(q: Tensor, fractions: Tensor | None, target: Tensor) -> Tensor:
     """Huber's loss (N, B) of quantiles (N, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
-    What lies below a quantile weighs one less its fraction, the rest its fraction. Means have no fractions.
+    Targets below a quantile have the weight 1 minus its fraction, and all others its fraction. Means have no fractions.
     """
     error = target[:, :, None] - q[:, :, None]
     loss = huber(error)
@@ -250,7 +250,7 @@ def quantile_huber(q: Tensor, fractions: Tensor | None, target: Tensor) -> Tenso
     return loss.sum(axis=-1).mean(axis=-1)
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {"critic": ("q_funcs",), "critic_target": ("targ_q_funcs",)}
 
 
@@ -287,7 +287,7 @@ class DQN:
         return quantile_huber(q, fractions(self.hp, q, noise.error), target).mean(axis=1).sum(), {}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step; then, in the first of every `target_update_period`, the targets become copies."""
+        """One gradient step; then, in the first of every `target_update_period` updates, the targets become copies."""
         hp = self.hp
         loss, _ = self.critic_loss(batch, noise)
         gradient_step(loss, self.critic_optimizer)
@@ -303,7 +303,7 @@ class DQN:
     def explore(
         self, observations: np.ndarray, random: np.ndarray, uniform: np.ndarray, epsilon: np.ndarray
     ) -> np.ndarray:
-        """The best actions (E,) for observations (E, S), or random ones where a uniform number is below epsilon."""
+        """The best actions (E,) for observations (E, S), or random ones if a uniform number is below epsilon."""
         return np.where(uniform < epsilon, random, self.act(observations))
 
     def parts(self) -> dict[str, Any]:
@@ -320,28 +320,28 @@ def policy(critic: Critics, observations: Tensor) -> Tensor:
 
 
 def updates_until(config: TrainConfig, step: int) -> int:
-    """The updates that have been made after so many environment steps."""
+    """The number of updates made after so many environment steps."""
     first = min(step, max(config.learning_starts, config.batch_size))
     return config.n_updates * (step // config.update_interval - first // config.update_interval)
 
 
 def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> DQN:
-    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     critic, _ = (Critics(state_dim, action_dim, config.encoder, config.hidden_dims, config) for _ in range(2))
     return DQN(config, critic.to(resolve_device(config.device)))
 
 
 def save(trainer: DQN, path: Path, experience: Experience | None = None, **facts: Any) -> None:
-    """Writes what is new of the experience, if there is any, then a checkpoint beside it."""
+    """Writes the new part of the experience, if there is any, then a checkpoint beside it."""
     if experience is not None:
         experience.save(path.parent)
     save_checkpoint(path, "online/dqn", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: DQN, path: str, experience: Experience | None = None) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds.
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents.
 
-    With it the experience, if there is any, and the generators as they stood.
+    Also restores the experience, if there is any, and the generators' states.
     """
     content = load_checkpoint(path, "online/dqn", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
@@ -390,8 +390,8 @@ def train_on_dataset(config: TrainConfig) -> Run:
 def train_in_environment(config: TrainConfig) -> Run:
     """Trains in an environment and evaluates every `eval_freq` of its steps.
 
-    A run goes on from its train state, its experience and its number of steps alone. Each interval between evaluations
-    begins with a new episode. The start of that episode follows from the seed and the number of steps.
+    To resume, a run only needs its train state, its experience and its number of steps. Each interval between
+    evaluations begins with a new episode. The start of that episode depends on the seed and the number of steps.
     """
     task = load_online_task(config, finite=True)
     device = resolve_device(config.device)

@@ -1,6 +1,6 @@
-"""SAC in PyTorch: an off-policy actor-critic that is paid for entropy. Its twin is `corl_jax/online/sac.py`.
+"""SAC in PyTorch: an off-policy actor-critic that is rewarded for entropy. Its twin is `corl_jax/online/sac.py`.
 
-It makes its own data: environment steps and updates take turns.
+It collects its own data: environment steps and updates alternate.
 
 Haarnoja et al., Soft Actor-Critic Algorithms and Applications, 2018, https://arxiv.org/abs/1812.05905
 """
@@ -39,7 +39,7 @@ from shared.runs.settings import ImagesConfig, RunConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy, of both critics and of the temperature
     learning_rate: float = positive(3e-4)
@@ -55,16 +55,16 @@ class Hyperparameters:
     n_quantiles: int = later(bounded(32, low=1))
     # With iqn: quantiles whose mean the policy learns to raise
     n_greedy_quantiles: int = later(bounded(32, low=1))
-    # With iqn: cosines of a fraction
+    # With iqn: cosines that encode a fraction
     embed_size: int = later(bounded(64, low=1))
-    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
-    # for images of 84 x 84
+    # Most pixels that an update shifts an image by, at random: the image is padded with its edges, then cropped. DrQ
+    # uses 4 for images of 84 x 84
     crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, ImagesConfig, RunConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "SAC-D4RL"
     name: str = "SAC"
@@ -76,7 +76,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, RunConfig):
     eval_freq: int = bounded(5000, low=1)
     # Folder for a checkpoint and the experience at each evaluation; null: only the last, in the run's folder
     checkpoints_path: str | None = None
-    # Checkpoint to go on from, with its experience beside it
+    # Checkpoint to start from, with its experience beside it
     load_model: str = ""
     # Seed of the weights, the batches, the noise and the start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
@@ -84,7 +84,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, RunConfig):
     hidden_dim: int = bounded(256, low=1)
     # Environment steps of uniform actions before learning begins
     random_steps: int = bounded(5000, low=0)
-    # Environment steps before as many updates
+    # Environment steps that are followed by the same number of updates
     update_every: int = bounded(50, low=1)
 
 
@@ -92,7 +92,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, RunConfig):
 
 
 def mlp(input_dim: int, hidden_dim: int, *outputs: int) -> nn.Sequential:
-    """Two hidden layers with ReLU, and perhaps a linear one."""
+    """Two hidden layers with ReLU, and perhaps a linear layer."""
     return nn.Sequential(
         nn.Linear(input_dim, hidden_dim),
         nn.ReLU(),
@@ -148,9 +148,9 @@ class Critic(nn.Module):
             self.net = mlp(input_dim, hidden_dim, n_quantiles)
 
     def forward(self, observations: Tensor, actions: Tensor, fractions: Tensor | None = None) -> Tensor:
-        """The quantiles (B, K) of actions (B, A) in observations (B, S). Of a mean there is one.
+        """The quantiles (B, K) of actions (B, A) in observations (B, S); a mean counts as one.
 
-        Implicit ones stand at the fractions (B, K), or without them at even ones.
+        IQN's are at the fractions (B, K), or, without these, at evenly spaced ones.
         """
         inputs = concatenate([self.readers(observations), actions], axis=-1)
         return self.net(inputs, fractions).squeeze(1) if self.implicit else self.net(inputs)
@@ -159,7 +159,7 @@ class Critic(nn.Module):
 def quantiles(
     critics: tuple[Critic, Critic], observations: Tensor, actions: Tensor, fractions: Tensor | None = None
 ) -> Tensor:
-    """The quantiles (2, B, K) of both critics, implicit ones at fractions (2, B, K) or at even ones."""
+    """The quantiles (2, B, K) of both critics; IQN's are at fractions (2, B, K) or at evenly spaced ones."""
     given = (None, None) if fractions is None else fractions
     return stack([critic(observations, actions, each) for critic, each in zip(critics, given, strict=True)])
 
@@ -180,11 +180,12 @@ class Noise(NamedTuple):
     target: Tensor
     # Standard normal, (B, A): the policy's actions in the current states
     actor: Tensor
-    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    # With crop_padding: the row and column at which each padded image is cropped, (2, B, 2); observations first, then
+    # next ones
     crops: Tensor | None = None
     # With iqn, fractions uniform in [0, 1), (2, B, K): for the value of the next action under the targets
     target_fractions: Tensor | None = None
-    # With iqn, likewise: for the value of the data's action
+    # The same for the value of the data's action
     error_fractions: Tensor | None = None
 
 
@@ -207,7 +208,7 @@ class Exploration(NamedTuple):
 
     # Uniform in [-1, 1), (n, A): the actions of the first `random_steps` steps, in units of max_action
     uniform: np.ndarray
-    # Standard normal, (n, A): the policy's noise in all others
+    # Standard normal, (n, A): the policy's noise in all later steps
     normal: np.ndarray
 
 
@@ -230,18 +231,18 @@ def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
 def huber(error: Tensor) -> Tensor:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
 def fractions(q: Tensor, drawn: Tensor | None) -> Tensor:
-    """The fractions of the quantiles q (2, B, K): those drawn, or with qr the middles of equal parts (K,)."""
+    """The fractions of the quantiles q (2, B, K): the drawn ones, or with qr the middles of equal parts (K,)."""
     if drawn is not None:
         return drawn
     bounds = torch.arange(q.shape[-1] + 1, dtype=q.dtype, device=q.device) / q.shape[-1]
@@ -251,7 +252,7 @@ def fractions(q: Tensor, drawn: Tensor | None) -> Tensor:
 def quantile_huber(q: Tensor, fractions: Tensor, target: Tensor) -> Tensor:
     """Huber's loss (2, B) of quantiles (2, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
-    What lies below a quantile weighs one less its fraction, the rest its fraction.
+    Targets below a quantile have the weight 1 minus its fraction, and all others its fraction.
     """
     error = target[:, :, None] - q[:, :, None]
     loss = abs(fractions[..., None, :] - (error < 0.0).to(error.dtype)) * huber(error)
@@ -270,11 +271,11 @@ class SAC:
         self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.learning_rate)
         self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.learning_rate)
         self.log_temperature_optimizer = torch.optim.Adam(self.log_temperature.parameters(), lr=hp.learning_rate)
-        # The number of the last update: that of the environment step after which it came
+        # The number of the last update: the number of the environment step that it followed
         self.total_it = 0
 
     def temperature(self) -> Tensor:
-        """The entropy temperature: a constant in every loss but its own."""
+        """The entropy temperature: a constant in every loss except its own."""
         return exp(self.log_temperature().detach())
 
     @torch.no_grad()
@@ -300,7 +301,7 @@ class SAC:
         return loss, {"q": q[0].mean()}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean value of the policy's actions under the smaller critic, and their entropy, both to be large."""
+        """Maximizes the mean value of the policy's actions under the smaller critic, and their entropy."""
         actor, critics = self.actor, (self.critic_1, self.critic_2)
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = minimum(*quantiles(critics, batch.observations, actions).mean(axis=-1))
@@ -308,7 +309,7 @@ class SAC:
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, minus one nat for each action dimension."""
         log_temperature = self.log_temperature()
         return -(log_temperature * (log_prob - self.actor.action_dim)).mean(), {}
 
@@ -379,14 +380,14 @@ def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_a
 
 
 def save(trainer: SAC, path: Path, experience: Experience | None = None, **facts: Any) -> None:
-    """Writes what is new of the experience, then a checkpoint beside it."""
+    """Writes the new part of the experience, then a checkpoint beside it."""
     if experience is not None:
         experience.save(path.parent)
     save_checkpoint(path, "sac", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: SAC, path: str, experience: Experience | None = None) -> dict[str, Any]:
-    """Loads a checkpoint and its experience, and sets the generators to where they stood; returns what it holds."""
+    """Loads a checkpoint and its experience, and restores the generators' states; returns its contents."""
     content = load_checkpoint(path, "sac", trainer.parts())
     trainer.total_it = content["total_it"]
     if experience is not None:
@@ -407,8 +408,8 @@ def load_policy(config: TrainConfig, state_dim: Shape, action_dim: int, max_acti
 def train(config: TrainConfig) -> Run:
     """Trains, evaluates every `eval_freq` environment steps and fills the run's folder.
 
-    A run goes on from its train state, its experience and its number of steps alone. Each interval between evaluations
-    begins with a new episode. The start of that episode follows from the seed and the number of steps.
+    To resume, a run only needs its train state, its experience and its number of steps. Each interval between
+    evaluations begins with a new episode. The start of that episode depends on the seed and the number of steps.
 
     Raises:
         InputError: the environment or the checkpoint cannot be used.

@@ -1,7 +1,7 @@
-"""TD3 in PyTorch: the smaller of two values, at a smoothed target action, and a delayed policy.
+"""TD3 in PyTorch: targets from the smaller of two values, at a smoothed target action, and a delayed policy.
 
-Its twin is `corl_jax/online/td3.py`. It learns from a dataset, or makes its own data: environment steps and updates
-then take turns.
+Its twin is `corl_jax/online/td3.py`. It learns from a dataset, or collects its own data: environment steps and updates
+then alternate.
 
 Fujimoto, van Hoof & Meger, Addressing Function Approximation Error in Actor-Critic Methods, 2018,
 https://arxiv.org/abs/1802.09477
@@ -41,7 +41,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyperparameters that an update depends on; JAX compiles for them."""
+    """The hyperparameters that an update depends on; in JAX, they are compile-time constants."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -55,7 +55,7 @@ class Hyperparameters:
     policy_noise: float = bounded(0.2, low=0)
     # Bound of that noise, in the same units
     noise_clip: float = bounded(0.5, low=0)
-    # Updates of the critics for each of policy and targets, the first of which comes with the first update
+    # Critic updates per update of the policy and of the targets; the first update has both
     policy_freq: int = bounded(2, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -67,22 +67,22 @@ class Hyperparameters:
     n_quantiles: int = later(bounded(32, low=1))
     # With iqn: quantiles whose mean the policy learns to raise
     n_greedy_quantiles: int = later(bounded(32, low=1))
-    # With iqn: cosines of a fraction
+    # With iqn: cosines that encode a fraction
     embed_size: int = later(bounded(64, low=1))
 
 
 @dataclass(frozen=True)
 class TrainConfig(Hyperparameters, TransitionsConfig):
-    """A whole run."""
+    """The settings of a whole run."""
 
     group: str = "TD3-D4RL"
     name: str = "TD3"
     # Environment to learn in: d4rl/halfcheetah-v2, or any that is registered with Gymnasium. Or dataset to learn from:
     # mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
     env: str = "d4rl/halfcheetah-v2"
-    # Steps of the environment in all; updates on a dataset
+    # Environment steps in all, or updates on a dataset
     max_timesteps: int = bounded(500_000, low=1)
-    # Steps of the environment, or updates on a dataset, between two evaluations
+    # Environment steps, or updates on a dataset, between two evaluations
     eval_freq: int = bounded(5000, low=1)
     # Checkpoint to start from; in an environment, with its experience beside it
     load_model: str = ""
@@ -94,7 +94,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     expl_noise: float = bounded(0.1, low=0)
     # In an environment: steps of uniform actions before learning begins
     random_steps: int = bounded(10_000, low=0)
-    # In an environment: steps before as many updates
+    # In an environment: steps that are followed by the same number of updates
     update_every: int = bounded(1, low=1)
 
 
@@ -102,7 +102,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
 
 def mlp(inputs: Sequence[int], hidden_dims: Sequence[int], *outputs: int) -> nn.Sequential:
-    """Hidden layers with ReLU, which d3rlpy tries on random rows of inputs of these sizes; perhaps a linear one."""
+    """Hidden layers with ReLU, which d3rlpy tries on random rows of inputs of these sizes; perhaps a linear layer."""
     dims = [sum(inputs), *hidden_dims]
     hidden = [layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())]
     probe(*inputs)
@@ -110,7 +110,7 @@ def mlp(inputs: Sequence[int], hidden_dims: Sequence[int], *outputs: int) -> nn.
 
 
 class Actor(nn.Module):
-    """The policy: an action for each observation, (B, S) to (B, A)."""
+    """The policy, which gives an action for each observation: (B, S) to (B, A)."""
 
     def __init__(self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Z(s, a) with weights of their own: means or quantiles of the return."""
+    """N critics Z(s, a) with separate weights: the return's mean or quantiles."""
 
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], hp: Hyperparameters) -> None:
         super().__init__()
@@ -141,9 +141,9 @@ class Critics(nn.Module):
     def forward(
         self, observations: Tensor, actions: Tensor, fractions: Tensor | None = None, first: int | None = None
     ) -> Tensor:
-        """The quantiles (N, B, K) of actions (B, A) in observations (B, S), of the first so many critics, or of all.
+        """The quantiles (N, B, K) of actions (B, A) in observations (B, S), by the first few critics (`first`) or all.
 
-        Of a mean there is one. Implicit ones stand at the fractions (N, B, K), or without them at even ones.
+        A mean counts as one quantile. IQN's are at the fractions (N, B, K), or, without these, at evenly spaced ones.
         """
         inputs, members = concatenate([observations, actions], axis=-1), self.members[:first]
         if not self.implicit:
@@ -168,7 +168,7 @@ class Noise(NamedTuple):
     target: Tensor
     # With iqn, fractions uniform in [0, 1), (N, B, K): for the value of the next action under the targets
     target_fractions: Tensor | None = None
-    # With iqn, likewise: for the value of the data's action
+    # The same for the value of the data's action
     error_fractions: Tensor | None = None
 
 
@@ -188,7 +188,7 @@ class Exploration(NamedTuple):
 
     # Uniform in [-1, 1), (n, A): the actions of the first `random_steps` steps, in units of max_action
     uniform: np.ndarray
-    # Standard normal, (n, A): the noise on the policy's actions in all others
+    # Standard normal, (n, A): the noise on the policy's actions in all later steps
     normal: np.ndarray
 
 
@@ -214,18 +214,18 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak: the target moves a step of size tau towards the source, in place."""
+    """Polyak averaging: the target moves a step of size tau towards the source, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
 def huber(error: Tensor) -> Tensor:
-    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    """Huber's loss: half the square of errors below 1, and the absolute error minus a half for all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
 def fractions(q: Tensor, drawn: Tensor | None) -> Tensor:
-    """The fractions of the quantiles q (N, B, K): those drawn, or with qr the middles of equal parts (K,)."""
+    """The fractions of the quantiles q (N, B, K): the drawn ones, or with qr the middles of equal parts (K,)."""
     if drawn is not None:
         return drawn
     bounds = torch.arange(q.shape[-1] + 1, dtype=q.dtype, device=q.device) / q.shape[-1]
@@ -235,14 +235,14 @@ def fractions(q: Tensor, drawn: Tensor | None) -> Tensor:
 def quantile_huber(q: Tensor, fractions: Tensor, target: Tensor) -> Tensor:
     """Huber's loss (N, B) of quantiles (N, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
-    What lies below a quantile weighs one less its fraction, the rest its fraction.
+    Targets below a quantile have the weight 1 minus its fraction, and all others its fraction.
     """
     error = target[:, :, None] - q[:, :, None]
     loss = abs(fractions[..., None, :] - (error < 0.0).to(error.dtype)) * huber(error)
     return loss.sum(axis=-1).mean(axis=-1)
 
 
-# What d3rlpy calls the networks in its files
+# Names of the networks in d3rlpy's files
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "actor_target": ("targ_policy",),
@@ -287,7 +287,7 @@ class TD3:
         return quantile_huber(q, fractions(q, noise.error_fractions), target).mean(axis=1).sum(), {}
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean value of the policy's actions under the first critic, to be large."""
+        """Maximizes the mean value of the policy's actions under the first critic."""
         actor, critic = self.actor, self.critic
         q = critic(batch.observations, actor(batch.observations), None, 1).mean(axis=-1).squeeze(0)
         assert q.shape == batch.rewards.shape
@@ -332,7 +332,7 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> TD3:
-    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, in which targets are drawn too."""
     actor, _ = (Actor(state_dim, action_dim, max_action, config.actor_hidden_dims) for _ in range(2))
     critic, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config) for _ in range(2))
     device = resolve_device(config.device)
@@ -340,16 +340,16 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
 
 
 def save(trainer: TD3, path: Path, experience: Experience | None = None, **facts: Any) -> None:
-    """Writes what is new of the experience, if there is any, then a checkpoint beside it."""
+    """Writes the new part of the experience, if there is any, then a checkpoint beside it."""
     if experience is not None:
         experience.save(path.parent)
     save_checkpoint(path, "online/td3", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: TD3, path: str, experience: Experience | None = None) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds.
+    """Loads a checkpoint of ours or a d3rlpy model; returns its contents.
 
-    With it the experience, if there is any, and the generators as they stood.
+    Also restores the experience, if there is any, and the generators' states.
     """
     content = load_checkpoint(path, "online/td3", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
@@ -397,8 +397,8 @@ def train_on_dataset(config: TrainConfig) -> Run:
 def train_in_environment(config: TrainConfig) -> Run:
     """Trains in an environment and evaluates every `eval_freq` of its steps.
 
-    A run goes on from its train state, its experience and its number of steps alone. Each interval between evaluations
-    begins with a new episode. The start of that episode follows from the seed and the number of steps.
+    To resume, a run only needs its train state, its experience and its number of steps. Each interval between
+    evaluations begins with a new episode. The start of that episode depends on the seed and the number of steps.
     """
     task = load_online_task(config)
     device = resolve_device(config.device)

@@ -14,14 +14,14 @@ from flax import linen as nn
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution whose deviation is the same in every state."""
+    """The policy: a normal distribution whose standard deviation is the same in every state."""
 
     action_dim: Any
     hidden_dim: Any
 
     @nn.compact
     def __call__(self, observations):
-        """Mean (B, A), bounded by nothing, and standard deviation (B, A), for observations (B, S)."""
+        """Unbounded mean (B, A) and standard deviation (B, A) for observations (B, S)."""
         raise NotImplementedError
 
 
@@ -79,7 +79,7 @@ def outputs(state, batch):
 
 
 # - noise.target: Standard normal, (B, A): the policy's next actions in the target
-# - noise.actor: Standard normal, (B, A): the policy's actions with which the data's are compared
+# - noise.actor: Standard normal, (B, A): the policy's actions that the data's are compared with
 
 
 def draw_noise(key, step, config, dataset_size, action_dim):

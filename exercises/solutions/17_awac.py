@@ -10,7 +10,7 @@ from flax.training.train_state import TrainState
 
 
 class Actor(nn.Module):
-    """The policy: a normal distribution whose deviation is the same in every state."""
+    """The policy: a normal distribution whose standard deviation is the same in every state."""
 
     action_dim: int
     hidden_dim: int

@@ -130,7 +130,7 @@ class TD3_BC(struct.PyTreeNode):
         return -weight * q.mean() + square(actions - batch.actions).mean(), {}
 
     def update(self, batch: Batch, noise: Noise, delayed: bool) -> tuple["TD3_BC", dict[str, Array]]:
-        """One gradient step: the critics; where `delayed` also the actor, on the new critic."""
+        """One gradient step: the critics; if `delayed`, also the actor, on the new critic."""
         state = self
         critics = (state.critic_1, state.critic_2)
         (loss, _), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)

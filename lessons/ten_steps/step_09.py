@@ -90,7 +90,7 @@ def gradient_step(state: "TD3_BC", part: str, gradient: Network) -> "TD3_BC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -145,7 +145,7 @@ class TD3_BC(struct.PyTreeNode):
         return -weight * q.mean() + square(actions - batch.actions).mean(), {}
 
     def update(self, batch: Batch, noise: Noise, delayed: bool) -> tuple["TD3_BC", dict[str, Array]]:
-        """One gradient step: the critics; where `delayed` also the actor, on the new critic, and the targets."""
+        """One gradient step: the critics; if `delayed`, also the actor, on the new critic, and the targets."""
         state, hp = self, self.hp
         critics = (state.critic_1, state.critic_2)
         (loss, _), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)

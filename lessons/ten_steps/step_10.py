@@ -91,7 +91,7 @@ def gradient_step(state: "TD3_BC", part: str, gradient: Network) -> "TD3_BC":
 
 
 def soft_update(target: Network, source: Network, tau: float) -> Network:
-    """Polyak: the target, a step of size tau nearer to the source."""
+    """Polyak averaging: the target, moved a step of size tau towards the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
@@ -146,7 +146,7 @@ class TD3_BC(struct.PyTreeNode):
         return -weight * q.mean() + square(actions - batch.actions).mean(), {}
 
     def update(self, batch: Batch, noise: Noise, delayed: bool) -> tuple["TD3_BC", dict[str, Array]]:
-        """One gradient step: the critics; where `delayed` also the actor, on the new critic, and the targets."""
+        """One gradient step: the critics; if `delayed`, also the actor, on the new critic, and the targets."""
         state, hp = self, self.hp
         critics = (state.critic_1, state.critic_2)
         (loss, _), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)
@@ -205,7 +205,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor = Network.create(Actor(action_dim, max_action), actor_key, observations)
     critic_1 = Network.create(Critic(), critic_1_key, observations, actions)
     critic_2 = Network.create(Critic(), critic_2_key, observations, actions)
-    # A donated state may hold no array twice, so the targets are copies.
+    # A donated state must not contain an array twice, so the targets are copies.
     actor_target, critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (actor, critic_1, critic_2))
     return TD3_BC(
         actor=actor,

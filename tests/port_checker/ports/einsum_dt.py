@@ -99,7 +99,7 @@ def predict(model, num_heads, batch, dropout):
     every = jnp.arange(tokens.shape[1])
     for i, block in enumerate(model["blocks"]):
         masks = dropout.blocks[i] if dropout else BlockMasks(None, None, None)
-        # Of the last block nothing but the states is read.
+        # Only the states are read from the last block.
         positions = every[1::3] if i == len(model["blocks"]) - 1 else every
         normed = layer_norm(block["norm1"], tokens)
         found = attention(block, normed[:, positions], normed, positions, num_heads, masks.attention)
