@@ -52,8 +52,16 @@ def stop_after(updates: int) -> Iterator[None]:
 
 
 @contextmanager
+def short_calls() -> Iterator[None]:
+    """Makes several compiled calls of an interval, in JAX."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(phases, "_call_length", lambda interval, period, most: period)
+        yield
+
+
+@contextmanager
 def stop_in_the_first_call() -> Iterator[None]:
-    """Sends SIGTERM while the first of several compiled calls computes, in JAX and in this process."""
+    """Sends SIGTERM while the first compiled call computes, in JAX and in this process."""
     add, calls = History.add, [0]
 
     def adding(self: History, updates: int, found: Any) -> None:
@@ -63,7 +71,6 @@ def stop_in_the_first_call() -> Iterator[None]:
         add(self, updates, found)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(phases, "_call_length", lambda interval, period, most: period)
         patch.setattr(History, "add", adding)
         yield
 
@@ -148,16 +155,19 @@ def test_a_stopped_run_ends_as_one_that_was_not(whole: tuple[str, str, Path], tm
 
 
 def test_a_run_in_jax_stops_after_a_call(whole: tuple[str, str, Path], tmp_path: Path) -> None:
-    """In the middle of an interval with several calls; it continues there, to the bits of one with a single call."""
-    side, name, reference = whole
+    """In the middle of an interval with several calls; it continues there, to the same bits."""
+    side, name, _ = whole
     if side == "torch" or name in (*IN_AN_ENVIRONMENT, "model_based/dynamics"):
         pytest.skip("it has no such calls")
-    with stop_in_the_first_call(), pytest.raises(Stopped):
-        train(side, name, tmp_path)
-    (saved,) = (only_run(tmp_path) / "checkpoints").glob("step_*")
-    assert int(saved.stem.removeprefix("step_")) < 4
-    disturb()
-    assert_same_bits(train(side, name, tmp_path, resume="auto"), reference)
+    # XLA compiles a loop of another length to other last bits, so both runs have calls of the same length.
+    with short_calls():
+        reference = train(side, name, tmp_path / "reference")
+        with stop_in_the_first_call(), pytest.raises(Stopped):
+            train(side, name, tmp_path / "stopped")
+        (saved,) = (only_run(tmp_path / "stopped") / "checkpoints").glob("step_*")
+        assert int(saved.stem.removeprefix("step_")) < 4
+        disturb()
+        assert_same_bits(train(side, name, tmp_path / "stopped", resume="auto"), reference)
 
 
 def returns_for_0_and_100(name: str, env_id: str, dataset: str) -> dict[str, float]:
