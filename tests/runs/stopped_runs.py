@@ -19,7 +19,7 @@ _TIMES = {"updates_per_second", "seconds", "seeds_at_once"}
 # Entries of a checkpoint that belong to its own run
 OWN = {"settings", "progress", "seal"}
 # Further settings with which a pair learns from an environment's first steps on; DQN waits for more than a batch.
-_AT_ONCE = {"online/dqn": {"batch_size": 1}}
+_AT_ONCE = {"online/dqn": {"batch_size": 1}, "sac": {"random_steps": 1, "update_every": 2}}
 
 
 def config(side: str, name: str, folder: Path, **settings: Any) -> Any:
