@@ -95,7 +95,7 @@ def _failed(pair: Pair, jax_twin: ModuleType) -> str:
 
 def _with_torch(pair: Pair, twin: ModuleType) -> Pair:
     """The pair with another PyTorch file. What was found out about the right one stays."""
-    changed = object.__new__(type("Mutated", (type(pair),), {"torch": twin}))
+    changed: Pair = object.__new__(type("Mutated", (type(pair),), {"torch": twin}))
     vars(changed).update(vars(pair))
     return changed
 
