@@ -52,6 +52,8 @@ CHECKS = {
 }
 # The processor time for trying changes to the JAX file
 SECONDS = 30.0
+# The checks for which such a change is looked for
+MENDED = ("forward", "loss", "gradient", "update", "log")
 # The largest number of wrong numbers to list
 MOST = 5
 
@@ -185,7 +187,7 @@ def _climbed(
 
 def mended(pair: Pair, failed: Checked) -> list[Change]:
     """Finds changes to the JAX file that make a check pass."""
-    if failed.check not in ("forward", "loss", "gradient", "update", "log") or failed.stopped:
+    if failed.check not in MENDED or failed.stopped:
         return []
     wrong, rung = failed.wrong[0][1], RUNGS[failed.check]
     variants = list(dict.fromkeys([*(variant for _, _, variant in failed.wrong), *pair.variants]))
@@ -210,7 +212,10 @@ def explained(pair: Pair, failed: Checked) -> list[str]:
     wrong = {_group(what) for _, what, _ in failed.wrong}
     if right := sorted({_group(what) for found in failed.errors.values() for what in found} - wrong):
         lines.append(textwrap.fill(f"  These are right: {', '.join(right)}.", 118, subsequent_indent="  "))
-    if changes := mended(pair, failed):
+    changes = mended(pair, failed)
+    if not changes and failed.check in MENDED and not failed.stopped:
+        lines.append(f"  No single change that was tried within {SECONDS:.0f} s makes this check pass.")
+    if changes:
         several = "any of these changes" if len(changes) > 1 else "this change"
         lines.append(f"  With {several} in {changes[0].place.partition(':')[0]}, the check passes:")
         lines += map(told_change, changes)

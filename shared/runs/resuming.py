@@ -136,9 +136,10 @@ def _named(config: RecordConfig, folder: Path, algorithm: str, framework: str) -
     if differing is None:
         raise InputError(f"{folder} is no run's folder, or its config.yaml is damaged: name another, or auto")
     if not re.search(rf"-{framework}-[0-9a-f]{{8}}$", folder.resolve().name):
+        ours = "JAX" if framework == "jax" else "PyTorch"
         raise InputError(
-            f"{folder} is no run of this twin, since its name does not end in {framework} and eight digits: call the "
-            "file that began it, or `corl-twins convert` its checkpoint and give that as --load_model"
+            f"{folder} was not trained with {ours}, since its name does not end in {framework} and eight digits: "
+            "resume it with the file that began it, or `corl-twins convert` its checkpoint and pass that as --load_model"
         )
     if differing:
         raise InputError(f"{folder} has {', '.join(differing)}: give the same, or begin a new run")

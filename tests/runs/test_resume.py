@@ -326,7 +326,7 @@ def test_settings_that_are_cut_off_are_refused(unfinished: Path) -> None:
 
 
 def test_a_twins_run_is_not_the_other_twins(unfinished: Path) -> None:
-    with pytest.raises(InputError, match="no run of this twin"):
+    with pytest.raises(InputError, match="was not trained with JAX"):
         train("jax", "td3_bc", unfinished.parent, resume=str(unfinished))
 
 
