@@ -75,7 +75,9 @@ def own_pair(torch_twin: ModuleType, jax_twin: ModuleType, name: str) -> Pair:
     variants = getattr(jax_twin, VARIANTS, None) or (pair.variants if like is not None else _variants(torch_twin))
     _check_variants(jax_twin, variants)
     tolerances = getattr(jax_twin, TOLERANCES, pair.tolerances)
-    return dataclasses.replace(pair, variants=variants, tolerances=tolerances)
+    pair = dataclasses.replace(pair, variants=variants, tolerances=tolerances)
+    assert pair.losses, "files without a loss are refused"
+    return pair
 
 
 def _is_defined(twin: ModuleType, line: str) -> bool:

@@ -139,7 +139,7 @@ def _named(config: RecordConfig, folder: Path, algorithm: str, framework: str) -
         ours = "JAX" if framework == "jax" else "PyTorch"
         raise InputError(
             f"{folder} was not trained with {ours}, since its name does not end in {framework} and eight digits: "
-            "resume it with the file that began it, or `corl-twins convert` its checkpoint and pass that as --load_model"
+            "resume it with the file that began it, or pass its checkpoint, after `corl-twins convert`, as --load_model"
         )
     if differing:
         raise InputError(f"{folder} has {', '.join(differing)}: give the same, or begin a new run")

@@ -79,7 +79,7 @@ def test_the_comment_is_that_of_the_class_that_says_it_last(capsys: pytest.Captu
     assert found["run"]["n_episodes"] == "Episodes, said anew"
     assert found["run"]["seed"] == "Seed of the weights, the batches and the noise"
     assert found["run"]["env"].startswith("Dataset: mini/pendulum-replay, ")
-    assert found["run"]["log_every"].startswith("Updates between two records in CORL, ")
+    assert found["run"]["log_every"].startswith("Updates between two records in CORL; ")
 
 
 def test_a_missing_comment_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
