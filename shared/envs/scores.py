@@ -84,11 +84,12 @@ def _between(returns: ArrayLike, low: float, high: float) -> np.ndarray:
 def rounded(*values: SupportsFloat, digits: int = 1) -> list[str]:
     """Numbers in print, all with the same number of decimals.
 
-    That number is `digits`, or larger if all values are small: the largest of them has three significant digits.
+    That number is `digits`. Returns and scores, which have one, get more if all are small: the largest of them has two
+    significant digits.
     """
     numbers = [float(value) + 0.0 for value in values]  # no -0.0
     largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
-    decimals = 2 - math.floor(math.log10(largest)) if 0 < largest < 1 else 0
+    decimals = 1 - math.floor(math.log10(largest)) if digits == 1 and 0 < largest < 1 else 0
     return [f"{number:.{max(digits, decimals)}f}" for number in numbers]
 
 
