@@ -20,6 +20,7 @@ from shared.commands import play
 from shared.commands.common import ended
 from shared.envs.film import choose_renderer
 from shared.envs.registry import D4RL_ENVS, make_env
+from shared.envs.scores import rounded
 from shared.errors import InputError
 from shared.frameworks.saved_run import SavedRun, find
 from shared.runs.configs import dump
@@ -81,7 +82,7 @@ def test_it_earns_what_the_evaluation_counted(said: Callable, tmp_path: Path, mo
     run = td3_bc.train(td3_bc.TrainConfig(device="cpu", runs_path=str(tmp_path), seed=4, **settings))
     monkeypatch.chdir(tmp_path)
     printed = played_alike(said, run.folder)
-    assert printed.splitlines()[3] == f"D4RL score: {run.result['final']:.1f} on average"
+    assert printed.splitlines()[3] == f"D4RL score: {rounded(run.result['final'])[0]} on average"
     assert said(run.folder, "--seed", 5)[1] != printed
 
 
