@@ -67,7 +67,7 @@ def progress(request: pytest.FixtureRequest) -> Progress:
 
 @pytest.fixture(scope="session")
 def results(request: pytest.FixtureRequest) -> Iterator[Results]:
-    """The session's measurements, printed at its end; those of complete algorithms are also written."""
+    """The session's measurements, printed at its end; complete algorithms are also written to results files."""
     full_precision()
     gathered = Results(shlex.join(["pytest", *sys.argv[1:]]), _climb(request.config))
     yield gathered

@@ -46,7 +46,7 @@ def _one_by_one(subject: Subject, updates: Callable[[Any, int], tuple[Any, Any]]
 
 
 def _statics(subject: Subject, config: Any, step: int) -> tuple[tuple, tuple]:
-    """The names and values of the static arguments for an update, numbered from 0: those of its draws, and its own."""
+    """The names and values of the static arguments for an update, numbered from 0, for its draws and its own."""
     statics = subject.pair.draw_statics(config, step + 1), subject.pair.update_statics(config, step + 1)
     return tuple(statics[0].items()), tuple(statics[1].items())
 

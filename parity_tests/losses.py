@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 from shared.errors import InputError
 from shared.frameworks.exchange import part_names
@@ -52,12 +53,12 @@ def losses_of(torch_twin: ModuleType, jax_twin: ModuleType) -> dict[str, Loss]:
     return found
 
 
-def state_of(twin: ModuleType) -> type:
+def state_of(twin: ModuleType) -> type[Any]:
     """The class of a JAX twin's train state."""
     return _returned(twin, "create_train_state")
 
 
-def trainer_of(twin: ModuleType) -> type:
+def trainer_of(twin: ModuleType) -> type[Any]:
     """The class of a PyTorch twin's trainer."""
     return _returned(twin, "create_trainer")
 
@@ -67,7 +68,7 @@ def file_of(twin: ModuleType) -> str:
     return str(twin.__file__).rpartition("/")[2]
 
 
-def _returned(twin: ModuleType, create: str) -> type:
+def _returned(twin: ModuleType, create: str) -> type[Any]:
     kind = inspect.signature(getattr(twin, create)).return_annotation
     kind = vars(twin).get(kind, kind) if isinstance(kind, str) else kind
     if not inspect.isclass(kind) or kind is inspect.Signature.empty:

@@ -18,7 +18,7 @@ from types import ModuleType
 
 from tqdm import tqdm
 
-from port_checker.parity import pair_of
+from port_checker.parity import add_files, pair_of
 from shared.commands.common import Parser, at_least
 from shared.errors import InputError
 from shared.interrupts import ended_at_once
@@ -161,8 +161,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "files stay as they are; BOTH ARE EXECUTED. It exits with 0 when all mistakes are noticed, with 1 when some "
         "are not, with 2 when a file cannot be used.",
     )
-    parser.add_argument("torch", type=Path, metavar="TORCH_FILE", help="the PyTorch file")
-    parser.add_argument("jax", type=Path, metavar="JAX_FILE", help="the JAX file")
+    add_files(parser)
     parser.add_argument("--side", choices=[*SIDES, "both"], default="both", help="whose mistakes (default: both)")
     parser.add_argument("--sample", type=at_least(1), metavar="N", help="try N mistakes of each file, drawn at random")
     parser.add_argument("--seed", type=int, help="seed of the sample (default: another each time)")
@@ -190,33 +189,38 @@ def main(arguments: Sequence[str]) -> int:
         warnings.simplefilter("ignore")
         pair = pair_of(options.torch, options.jax) if options.tests is None else None
         for side, file in chosen.items():
-            found = _mutants_of(file, side, options.sample, random.Random(seed))
+            source = _read(file)
+            found = _mutants_of(source, side, options.sample, random.Random(seed))
             tried += len(found)
             if pair is not None:
-                survived += _tell_survivors(file, found, noticed_by_checks(pair, side))
+                survived += _tell_survivors(file.name, source, found, noticed_by_checks(pair, side))
             else:
                 with noticed_by_tests(options.tests, file) as notices:
-                    survived += _tell_survivors(file, found, notices)
+                    survived += _tell_survivors(file.name, source, found, notices)
     if survived:
         print("Each of these shows a gap in what is checked, or computes the same as before.")
-    print(f"{tried} mistake{'s' if tried > 1 else ''}, {tried - survived} noticed, {survived} not")
+    print(f"{tried} mistake{'' if tried == 1 else 's'}, {tried - survived} noticed, {survived} not")
     return 1 if survived else 0
 
 
-def _mutants_of(file: Path, side: str, sample: int | None, draw: random.Random) -> list[Mutant]:
+def _read(file: Path) -> str:
     try:
-        every = mutants(file.read_text(encoding="utf-8"), SIDES[side])
-    except (OSError, UnicodeDecodeError, SyntaxError) as error:
+        source = file.read_text(encoding="utf-8")
+        compile(source, file, "exec")
+    except (OSError, ValueError, SyntaxError) as error:
         raise InputError(f"cannot read {file} ({error}): give PyTorch's file, then JAX's") from None
-    if not every:
-        raise InputError(f"{file} has no function in which a mistake could be planted")
+    return source
+
+
+def _mutants_of(source: str, side: str, sample: int | None, draw: random.Random) -> list[Mutant]:
+    every = mutants(source, SIDES[side])
     return every if sample is None else draw.sample(every, min(sample, len(every)))
 
 
-def _tell_survivors(file: Path, tried: Sequence[Mutant], notices: Notices) -> int:
+def _tell_survivors(file: str, source: str, tried: Sequence[Mutant], notices: Notices) -> int:
     """Prints each mistake that is not noticed as a change of lines; returns how many there are."""
-    source, survived = file.read_text(encoding="utf-8"), 0
-    with tqdm(tried, desc=file.name, unit="mistake", leave=False, disable=None) as bar:
+    survived = 0
+    with tqdm(tried, desc=file, unit="mistake", leave=False, disable=None) as bar:
         for mutant in bar:
             if not notices(mutant.applied(source)):
                 survived += 1
@@ -224,10 +228,10 @@ def _tell_survivors(file: Path, tried: Sequence[Mutant], notices: Notices) -> in
     return survived
 
 
-def _as_change(file: Path, source: str, mutant: Mutant) -> Change:
+def _as_change(file: str, source: str, mutant: Mutant) -> Change:
     """The whole lines that a mutant changes, before and after."""
     begin = source.rfind("\n", 0, mutant.start) + 1
     end = source.find("\n", mutant.start + len(mutant.old))
     old = source[begin : end if end >= 0 else len(source)]
     new = old[: mutant.start - begin] + mutant.new + old[mutant.start - begin + len(mutant.old) :]
-    return Change(f"in `{mutant.function}`", f"{file.name}:{mutant.line}", old, new)
+    return Change(f"in `{mutant.function}`", f"{file}:{mutant.line}", old, new)

@@ -230,6 +230,12 @@ def _group(what: str) -> str:
 # ---- the command ---------------------------------------------------------------------------------------------------
 
 
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Adds the two files of a pair to a command line."""
+    parser.add_argument("torch", type=Path, metavar="TORCH_FILE", help="the PyTorch file")
+    parser.add_argument("jax", type=Path, metavar="JAX_FILE", help="the JAX file")
+
+
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Parses the command line; `--help` describes it.
 
@@ -243,8 +249,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "It exits with 0 when all checks pass, with 1 when one fails, with 2 when a file cannot be used. "
         "docs/port/own_pair.md says what the files must hold; `corl-twins new` writes a pair to start from.",
     )
-    parser.add_argument("torch", type=Path, metavar="TORCH_FILE", help="the PyTorch file")
-    parser.add_argument("jax", type=Path, metavar="JAX_FILE", help="the JAX file")
+    add_files(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     return parser.parse_args(arguments)
 

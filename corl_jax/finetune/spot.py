@@ -183,7 +183,7 @@ def hidden(width: int) -> list[Any]:
 
 
 def head(outputs: int, init_w: float | None) -> Linear:
-    """The last layer, initially within plus or minus `init_w`; its weights are drawn before those of the others."""
+    """The last layer, initially within plus or minus `init_w`; its weights are drawn before the other layers'."""
     if init_w is None:
         return Linear(outputs)
     within = partial(jax.random.uniform, minval=-init_w, maxval=init_w)

@@ -167,7 +167,7 @@ def hidden(input_dim: int, width: int) -> list[nn.Module]:
 
 
 def head(outputs: int, init_w: float | None) -> nn.Linear:
-    """The last layer, initially within plus or minus `init_w`; its weights are drawn before those of the others."""
+    """The last layer, initially within plus or minus `init_w`; its weights are drawn before the other layers'."""
     layer = nn.Linear(256, outputs)
     if init_w is not None:
         nn.init.uniform_(layer.weight, -init_w, init_w)
@@ -271,7 +271,7 @@ class SPOT:
         self.actor_target, self.critic_1_target, self.critic_2_target = copy.deepcopy((actor, critic_1, critic_2))
         self.vae_optimizer = adam(vae, hp.vae_lr)
         self.go_online()
-        # All updates, including those of the checkpoint that the run began with; `earlier` counts the latter.
+        # All updates, including `earlier` ones, which the checkpoint that the run began with had made
         self.total_it = self.earlier = 0
 
     def go_online(self) -> None:

@@ -14,7 +14,7 @@ from shared.frameworks import jax_data
 
 
 def equations(jaxpr: Any) -> list:
-    """All equations of a program, including those of inner programs."""
+    """All equations of a program, including its inner programs."""
     inner = [e for equation in jaxpr.eqns for p in jaxprs_in_params(equation.params) for e in equations(p)]
     return [*jaxpr.eqns, *inner]
 

@@ -1,6 +1,5 @@
 """The rung for fresh states: all other rungs copy weights across, and never see the initial ones."""
 
-import inspect
 import math
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -12,6 +11,7 @@ import numpy as np
 from parity_tests.engine.interpreter import interpreted
 from parity_tests.ladder.draws import spread
 from parity_tests.ladder.scene import Scene
+from parity_tests.losses import state_of
 from parity_tests.pair import Pair
 from shared.frameworks.exchange import Named, named, part_names, torch_part
 
@@ -79,7 +79,7 @@ def _equal_parts(parts: dict[str, Named], part: str, leaf: str) -> list[str]:
 def _fresh(pair: Pair, config: Any, sizes: tuple[int, int, float], seeds: int) -> list[dict[str, Named]]:
     """The parts of this many fresh PyTorch twins."""
     trainers = [pair.torch.create_trainer(config, *sizes) for _ in range(seeds)]
-    parts = part_names(inspect.signature(pair.jax.create_train_state).return_annotation)
+    parts = part_names(state_of(pair.jax))
     return [{part: _some(torch_part(trainer, part)) for part in parts} for trainer in trainers]
 
 

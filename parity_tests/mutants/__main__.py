@@ -78,7 +78,7 @@ def tried(chosen: Mapping[Twin, Sequence[Mutant]]) -> dict[Twin, dict[str, str]]
 
 
 def untried(name: str, side: str, mutants: Sequence[Mutant]) -> Iterator[tuple[str, str, list[str]]]:
-    """Yields jobs for one process each, with those of a twin's mutants that have not been tried yet."""
+    """Yields jobs for one process each, with the mutants of a twin that have not been tried yet."""
     steps = memory.known(name, side)
     new = [mutant.name for mutant in mutants if memory.key(name, side, mutant) not in steps]
     for start in range(0, len(new), ROUND):

@@ -90,7 +90,7 @@ class Reference:
 
     @torch.no_grad()
     def best(self, s: Tensor, z: Tensor) -> Tensor:
-        """The best action of each state, among those of its codes (rows, n, Z)."""
+        """The best of each state's actions, which are decoded from codes (rows, n, Z)."""
         rows, n, _ = z.shape
         many = s.repeat_interleave(n, dim=0)
         a = self.actions(self.pi, many, z.reshape(rows * n, Z))

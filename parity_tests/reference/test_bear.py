@@ -165,7 +165,7 @@ class Reference:
 
     @torch.no_grad()
     def best(self, s: Tensor, noise: Tensor) -> Tensor:
-        """The best action of each row, among those of the noise (rows, n, A)."""
+        """The best of each row's actions, which are made from noise (rows, n, A)."""
         rows, n, _ = noise.shape
         pi = self.policy(s)
         a = self.bound * torch.tanh(pi.loc[:, None] + noise * pi.scale[:, None])

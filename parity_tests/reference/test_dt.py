@@ -176,7 +176,7 @@ def test_forward_and_gradient(trajectories: Trajectories, rate: float, heads: in
 
 
 def test_acting_drops_nothing(trajectories: Trajectories) -> None:
-    """The actions for whole and shorter windows equal those of CORL's network in evaluation mode."""
+    """The actions for whole and shorter windows equal the output of CORL's network in evaluation mode."""
     c, trainer, reference = both()
     seed_everything(4)
     s, a, g, t, _ = corls_batch(trajectories, c)

@@ -160,7 +160,7 @@ def test_iql(dataset: Batch, settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5])
 def test_masks_are_torchs_own(rate: float) -> None:
-    """Two masks drawn ahead equal those of two dropout layers from the same generator state."""
+    """Two masks drawn ahead equal the masks of two dropout layers from the same generator state."""
     config, layer, ones = iql.TrainConfig(actor_dropout=rate, batch_size=64), nn.Dropout(rate), torch.ones(64, 256)
     torch.manual_seed(3)
     _, noise = iql.draw_noise(config, ROWS, ACTION_DIM, CPU)

@@ -241,7 +241,7 @@ def test_the_learning_rate_falls_once(schedule: str, updates: int, expected: flo
 
 
 def test_masks_are_torchs_own() -> None:
-    """Two masks drawn ahead equal those of two dropout layers from the same generator state."""
+    """Two masks drawn ahead equal the masks of two dropout layers from the same generator state."""
     config, layer, ones = xql.TrainConfig(actor_dropout=0.4, batch_size=64), nn.Dropout(0.4), torch.ones(64, 256)
     torch.manual_seed(3)
     _, noise = xql.draw_noise(config, ROWS, ACTION_DIM, CPU)

@@ -337,7 +337,7 @@ class Port:
 
     def _by_twins_names(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """A loss's inputs, also under our twin's names: its `batch` may be another than an update's."""
-        kind = inspect.signature(self.pair.jax.create_train_state).return_annotation
+        kind = state_of(self.pair.jax)
         twins = [*inspect.signature(getattr(kind, name)).parameters][2:]
         inputs = zip(twins, self.pair.losses[name].inputs, strict=True)
         return {**given, **{ours: given[theirs] for ours, theirs in inputs}}

@@ -11,6 +11,7 @@ import torch
 from flax import linen as nn
 
 from parity_tests.ladder.scene import Scene
+from parity_tests.losses import state_of
 from parity_tests.pair import Pair
 from port_checker.finding.port import joint_name, reference_parts
 from shared.frameworks.exchange import Named, torch_part
@@ -136,7 +137,7 @@ def _outputs_doc(pair: Pair, scene: Scene, sizes: _Sizes) -> str:
 
 
 def _losses(pair: Pair, scene: Scene, sizes: _Sizes) -> Iterator[str]:
-    kind = inspect.signature(pair.jax.create_train_state).return_annotation
+    kind = state_of(pair.jax)
     extra = pair.extra_inputs(np.random.default_rng(0), sizes.batch)
     for name, loss in pair.losses.items():
         by = joint_name(loss.of)
@@ -167,7 +168,7 @@ def _draws(pair: Pair, scene: Scene) -> str:
 
 
 def _update(pair: Pair, scene: Scene) -> str:
-    kind = inspect.signature(pair.jax.create_train_state).return_annotation
+    kind = state_of(pair.jax)
     statics: Mapping[str, Any] = pair.update_statics(scene.config, 1)
     doc = [_doc(kind.update), "", "The next state, or (state, metrics)."]
     doc += [f"{name}: a bool, known when the update is compiled." for name in statics]

@@ -119,7 +119,7 @@ def test_a_run_tells_what_it_logged(run: corl_twins.Run) -> None:
 
 
 def test_a_policy_takes_what_the_environment_gives(run: corl_twins.Run) -> None:
-    """One observation or several, in the framework that learned it; the actions equal those of evaluations."""
+    """One observation or several, in the framework that learned it; the actions are the same as in evaluations."""
     policy = run.policy
     assert policy.framework == run.result["framework"]
     assert policy.env == run.result["evaluation"]["env"]

@@ -250,7 +250,7 @@ def test_as_much_is_recorded_as_was_asked_for(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_medium_expert_is_both_one_after_the_other(folder: Path) -> None:
-    """The rows equal those of the two sets collected alone."""
+    """The rows are the same as if the two sets had been collected alone."""
     alone = [tiny(folder, name, "--size", "150") for name in ("medium", "expert")]
     with h5py.File(folder / "medium-expert.hdf5") as both, h5py.File(alone[0]) as medium, h5py.File(alone[1]) as expert:
         for name in SHAPES:

@@ -321,7 +321,7 @@ def test_the_online_phase_stands_beside_corls(tmp_path: Path) -> None:
 
 
 def test_corls_online_tables_are_whole() -> None:
-    """Six algorithms on ten datasets; the averages over the AntMazes equal those of its README."""
+    """Six algorithms on ten datasets; the averages over the AntMazes equal the averages in its README."""
     averages = {"AWAC": (18.12, 16.46, 0.82), "Cal-QL": (53.04, 97.33, 0.07), "ReBRAC": (80.0, 78.88, 0.11)}
     assert len(published._CORL_FINETUNE) == 6
     for title, expected in averages.items():

@@ -173,7 +173,7 @@ def test_corls_tables_are_sweeps(name: str, number: int) -> None:
 
 
 def test_a_second_call_makes_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing if all runs exist, else only the missing one. The runs equal those of the twins' own commands."""
+    """Nothing if all runs exist, else only the missing one. The runs are the same as from the twins' own commands."""
     folder = tmp_path / "sweep"
     command = ["sweep", *BC, "--frameworks", "torch", "--seeds", "2", "--folder", str(folder), *SHORT, "--threads", "1"]
     assert main([*command, "--list"]) == 0

@@ -55,7 +55,7 @@ def named(dataset: str, task: str = "-task1") -> str:
 
 
 def assert_as_loaded(name: str) -> tuple[transitions.Batch, dict[str, np.ndarray]]:
-    """Checks that transitions equal those of the package's loader, and returns both."""
+    """Checks that the package's loader gives the same transitions, and returns both."""
     import ogbench
 
     env, loaded, _ = ogbench.make_env_and_datasets(name.removeprefix("ogbench:"))

@@ -1,4 +1,4 @@
-"""NumPy's results for a traced function equal those of XLA's program."""
+"""NumPy's results for a traced function equal the results of XLA's program."""
 
 from collections.abc import Callable
 from typing import Any

@@ -179,6 +179,8 @@ def test_a_mistake_is_found_and_mended(mistake: str, files: Callable) -> None:
     if new:
         assert "With " in told
         assert any(line.startswith("    + ") and new in line for line in told.splitlines())
+    else:
+        assert ("No single change" in told) == (failed.check in parity.MENDED)
 
 
 @pytest.mark.thorough

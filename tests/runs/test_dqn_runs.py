@@ -93,7 +93,7 @@ def test_epsilon_decides_how_much_is_random(side: str, tmp_path: Path) -> None:
 @of_each_side
 @pytest.mark.parametrize("settings", [{}, {"env": GAME} | OF_IMAGES], ids=["vectors", "images"])
 def test_a_longer_run_goes_on_with_its_experience(side: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    """From a checkpoint of another run; scores and losses at the end equal those of one longer run."""
+    """From a checkpoint of another run; scores and losses at the end are the same as in one longer run."""
     settings = PLAYED | settings
     reference = train(side, DQN, tmp_path / "whole", **settings)
     first = train(side, DQN, tmp_path / "first", max_timesteps=8, **settings)

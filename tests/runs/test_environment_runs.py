@@ -68,7 +68,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(side: str, name: str, tmp_path: 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_longer_run_goes_on_with_its_experience(side: str, name: str, tmp_path: Path) -> None:
-    """From a checkpoint of another run; scores and losses at the end equal those of one longer run."""
+    """From a checkpoint of another run; scores and losses at the end are the same as in one longer run."""
     reference = train(side, name, tmp_path / "whole", **PLAYED)
     first = train(side, name, tmp_path / "first", max_timesteps=8, **PLAYED)
     disturb()
