@@ -1,10 +1,9 @@
 """`python -m benchmarks.loops [td3_bc ...]`: are the timed loops as fast as the loop that ships?
 
 Three loops make updates on the data of a pair's default run: the benchmark's rung, a bare loop written out here, and
-the
-twin's own `train`. They take turns of a few tenths of a second, so that the median of their ratios is valid on a shared
-machine. A rung more than 5% from `train` is an error, because it charges a framework for work that no run does, or
-spares it some.
+the twin's own `train`. They take turns of a few tenths of a second, so that the median of their ratios is valid on a
+shared machine. A rung more than 5% from `train` is an error, because it charges a framework for work that no run does,
+or spares it some.
 """
 
 import argparse
@@ -29,6 +28,7 @@ from benchmarks.blocks import Processes
 from benchmarks.results import called, numerics, write_rows
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
 from benchmarks.subjects import UPDATES, Subject
+from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from shared.envs.spaces import Shape
 from shared.errors import InputError
@@ -41,8 +41,8 @@ from shared.runs.task import Task
 
 # How far a loop's speed may differ from that of the run's own loop
 TOLERANCE = 0.05
-# The largest number of turns, and the approximate time for them
-TURNS, SECONDS = 40, 10
+# The largest number of turns, the approximate time for them, and the least number however long they take
+TURNS, SECONDS, LEAST = 40, 10, 9
 # The number of turns in one of the benchmark's blocks
 PARTS = {"torch": 10, "jax": 3}
 SIDES = {"torch": EAGER, "jax": SHIPPED}
@@ -104,7 +104,7 @@ class Turns:
         """Counts the run's further updates; when its turn is over, the others have theirs.
 
         Raises:
-            Enough: After `TURNS` turns, or after `SECONDS` and three turns.
+            Enough: After `TURNS` turns, or after `SECONDS` and `LEAST` turns.
         """
         self._left -= updates
         if self._left > 0:
@@ -116,7 +116,7 @@ class Turns:
                 block()
                 self.seconds[name].append(time.perf_counter() - begin)
         taken = len(self.seconds["train"])
-        if taken == TURNS or (taken >= 3 and time.perf_counter() > self._end):
+        if taken == TURNS or (taken >= LEAST and time.perf_counter() > self._end):
             raise Enough("")
         self._left, self._begun = self.updates, time.perf_counter()
 
@@ -161,12 +161,12 @@ def train(twin: ModuleType, settings: dict[str, Any], turns: Turns) -> None:
 
 
 def bare_torch(subject: Subject) -> Callable[[], Any] | None:
-    """PyTorch's loop as a reader would write it; None if a draw depends on more than settings and sizes."""
+    """PyTorch's loop as a reader would write it; None if a draw or a batch depends on more than settings and sizes."""
     twin = subject.pair.torch
     config, device = twin.TrainConfig(**subject.settings), torch_side.resolve_device("cpu")
     sizes = {"dataset_size": len(subject.columns[0]), "action_dim": subject.action_dim}
     asked = [name for name in inspect.signature(twin.draw_noise).parameters if name not in ("hp", "device")]
-    if not set(asked) <= sizes.keys() or not hasattr(twin, "take"):
+    if not set(asked) <= sizes.keys() or type(subject.pair).take is not Pair.take:
         return None
     trainer = twin.create_trainer(config, subject.shape, subject.action_dim, subject.max_action)
     dataset = subject.pair.ready(twin, torch_data.to_device(subject.columns, device), config)

@@ -85,6 +85,8 @@ def torch_draws(
     indices, noise = twin.draw_noise(config, len(dataset.rewards), ACTION_DIM, device, ring.size)
     if hasattr(trainer, "balanced"):
         return trainer.balanced(dataset, ring.rows, indices, noise), noise
+    if not hasattr(twin, "shares"):
+        return torch_ring.take_either(dataset, ring.rows, indices), noise
     return torch_ring.take_both(dataset, ring.rows, indices, twin.shares(config)[0]), noise
 
 
@@ -192,7 +194,7 @@ def table(summary: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Prints the table, and writes each pair's row into `benchmarks/results/online-<machine>.json`."""
+    """Prints each pair's row, and writes it into `benchmarks/results/online-<machine>.json`."""
     family = [name for name, pair in PAIRS.items() if pair.explores]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("algorithm", nargs="*", help="pairs (default: all that go online)")
@@ -201,11 +203,12 @@ def main() -> None:
         parser.error(f"{', '.join(unknown)}: choose from {', '.join(family)}")
     facts = {**called("online"), "load_before": load(), "versions": versions("jax", "torch", "numpy", "mujoco")}
     processes = Processes()
-    rows = {name: processes.run(measure, name) | {"measured": facts} for name in tqdm(names or family, disable=None)}
+    for name in tqdm(names or family, disable=None):
+        row = processes.run(measure, name) | {"measured": facts}
+        summary = {"hardware": hardware(), "algorithms": {name: row}}
+        print(table(summary))
+        print(write_rows("online", summary).relative_to(ROOT))
     processes.close()
-    summary = {"hardware": hardware(), "algorithms": rows}
-    print(table(summary))
-    print(write_rows("online", summary).relative_to(ROOT))
 
 
 if __name__ == "__main__":
