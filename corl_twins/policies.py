@@ -170,7 +170,7 @@ def evaluate(
         env: A Gymnasium environment's name, or a dataset as in `train`, whose environment is then used. None means the
             environment that scored the run; a function of your own needs a name.
         episodes: The number of episodes.
-        seed: Decides the start states, 0 or more. None means those of the run's own evaluations, or 0.
+        seed: Decides the start states, 0 or more. None means the seed of the run's own evaluations, or 0.
 
     Raises:
         InputError: The environment or a number cannot be used, or the policy does not fit.

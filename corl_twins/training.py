@@ -144,13 +144,13 @@ def train(
     """
     enter()
     from shared.errors import InputError
-    from shared.frameworks.twins import FRAMEWORKS, load_twin, name_of
+    from shared.frameworks.twins import FRAMEWORKS, load_twin, trainable
     from shared.runs.configs import from_settings
     from shared.runs.progress import silent
 
     if framework not in FRAMEWORKS:
         raise InputError(f"unknown framework {framework!r}: choose {' or '.join(map(repr, FRAMEWORKS))}")
-    name = name_of(framework, algorithm)
+    name = trainable(framework, algorithm)
     twin = load_twin(framework, name)
     with named(env) if env is not None else contextlib.nullcontext() as dataset:
         given: dict[str, Any] = {} if dataset is None else {"env": dataset}

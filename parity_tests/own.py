@@ -50,6 +50,8 @@ LOADERS: Mapping[Extract, Callable[[dict[str, np.ndarray]], Any]] = {
     Extract.SARSA: transitions.extract_sarsa,
     Extract.RETURNS: returns.extract_returns,
 }
+# Settings, by the name of the variant
+Variants = Mapping[str, Mapping[str, Any]]
 # The width of hidden layers, small to keep the ladder quick
 WIDTH = 32
 # The dimension of the made-up rows' actions
@@ -72,8 +74,10 @@ def own_pair(torch_twin: ModuleType, jax_twin: ModuleType, name: str) -> Pair:
     kind = type("Own", (type(base),), {"torch": torch_twin, "jax": jax_twin, **said})
     fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(Pair)}
     pair: Pair = kind(**fields | {"name": name})
-    variants = getattr(jax_twin, VARIANTS, None) or (pair.variants if like is not None else _variants(torch_twin))
-    _check_variants(jax_twin, variants)
+    if (variants := getattr(jax_twin, VARIANTS, None)) is not None:
+        _check_variants(jax_twin, variants)
+    else:
+        variants = _known_to_both(pair.variants if like is not None else _variants(torch_twin), torch_twin, jax_twin)
     tolerances = getattr(jax_twin, TOLERANCES, pair.tolerances)
     pair = dataclasses.replace(pair, variants=variants, tolerances=tolerances)
     assert pair.losses, "files without a loss are refused"
@@ -94,12 +98,21 @@ def _check_names(twin: ModuleType, protocol: type) -> None:
         raise InputError(f"{file_of(twin)} has no {missing[0]} ({says}){others}: define what a twin must hold")
 
 
-def _check_variants(twin: ModuleType, variants: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_variants(twin: ModuleType, variants: Variants) -> None:
     if "default" not in variants:
         raise InputError(f"{file_of(twin)}: {VARIANTS} has no settings called default: add `'default': {{}}`")
     known = {field.name for field in dataclasses.fields(twin.TrainConfig)}
     if unknown := [name for settings in variants.values() for name in settings if name not in known]:
         raise InputError(f"{file_of(twin)}: {VARIANTS}: {unknown[0]} is not a setting; {nearest(unknown[0], known)}")
+
+
+def _known_to_both(variants: Variants, *twins: ModuleType) -> Variants:
+    """Leaves out settings that one file lacks, so that the check of settings can tell which."""
+    known = set.intersection(*({field.name for field in dataclasses.fields(twin.TrainConfig)} for twin in twins))
+    return {
+        variant: {name: value for name, value in settings.items() if name in known}
+        for variant, settings in variants.items()
+    }
 
 
 def _missing(twin: ModuleType, why: str, line: str) -> InputError:

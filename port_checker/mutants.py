@@ -43,8 +43,9 @@ PATIENT, MORE = 10, 30
 # Folders of a project that its tests don't need
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "venv", "runs", "__pycache__", ".*_cache", "*.egg-info")
 
-# Whether a source, in place of the file's own, is noticed
-Notices = Callable[[str], bool]
+# Says what notices a source in place of the file's own; an empty string if nothing does
+Notices = Callable[[str], str]
+ENDLESS = "it never ended"
 
 
 # ---- by the checks of `corl-twins parity` --------------------------------------------------------------------------
@@ -60,7 +61,7 @@ def noticed_by_checks(pair: Pair, side: str) -> Notices:
         raise InputError(f"the files do not agree yet ({failed}): run `corl-twins parity` on them first")
     made = 0
 
-    def notices(source: str) -> bool:
+    def notices(source: str) -> str:
         nonlocal made
         made += 1
         if made % ROUND == 0:
@@ -68,13 +69,13 @@ def noticed_by_checks(pair: Pair, side: str) -> Notices:
         try:
             twin = planted(f"a mutant of {pair.name}", source)
         except Exception:
-            return True
+            return "the import fails"
         changed = _with_torch(pair, twin) if side == "torch" else pair
         try:
             with limited(PATIENCE):
-                return bool(_failed(changed, twin if side == "jax" else pair.jax))
+                return _failed(changed, twin if side == "jax" else pair.jax)
         except EndlessError:
-            return True
+            return ENDLESS
 
     return notices
 
@@ -135,12 +136,12 @@ def noticed_by_tests(command: str, file: Path) -> Iterator[Notices]:
             raise InputError(f"`{command}` fails without a mutant in a copy of {root}: mend it first")
         patience = PATIENT * (time.monotonic() - begun) + MORE
 
-        def notices(source: str) -> bool:
+        def notices(source: str) -> str:
             place.write_text(source, encoding="utf-8")
             try:
-                return not passes(patience)
+                return "" if passes(patience) else "your tests"
             except subprocess.TimeoutExpired:
-                return True
+                return ENDLESS
 
         yield notices
 
@@ -165,6 +166,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--side", choices=[*SIDES, "both"], default="both", help="whose mistakes (default: both)")
     parser.add_argument("--sample", type=at_least(1), metavar="N", help="try N mistakes of each file, drawn at random")
     parser.add_argument("--seed", type=int, help="seed of the sample (default: another each time)")
+    parser.add_argument("--verbose", action="store_true", help="also list the mistakes that are noticed, and by what")
     parser.add_argument(
         "--tests", metavar="COMMAND", help='your own tests, such as "pytest tests"; they run in a copy of this folder'
     )
@@ -193,10 +195,10 @@ def main(arguments: Sequence[str]) -> int:
             found = _mutants_of(source, side, options.sample, random.Random(seed))
             tried += len(found)
             if pair is not None:
-                survived += _tell_survivors(file.name, source, found, noticed_by_checks(pair, side))
+                survived += _tell(file.name, source, found, noticed_by_checks(pair, side), options.verbose)
             else:
                 with noticed_by_tests(options.tests, file) as notices:
-                    survived += _tell_survivors(file.name, source, found, notices)
+                    survived += _tell(file.name, source, found, notices, options.verbose)
     if survived:
         print("Each of these shows a gap in what is checked, or computes the same as before.")
     print(f"{tried} mistake{'' if tried == 1 else 's'}, {tried - survived} noticed, {survived} not")
@@ -217,14 +219,17 @@ def _mutants_of(source: str, side: str, sample: int | None, draw: random.Random)
     return every if sample is None else draw.sample(every, min(sample, len(every)))
 
 
-def _tell_survivors(file: str, source: str, tried: Sequence[Mutant], notices: Notices) -> int:
-    """Prints each mistake that is not noticed as a change of lines; returns how many there are."""
+def _tell(file: str, source: str, tried: Sequence[Mutant], notices: Notices, verbose: bool) -> int:
+    """Prints the mistakes that are not noticed, or all, as changes of lines; returns how many are not noticed."""
     survived = 0
     with tqdm(tried, desc=file, unit="mistake", leave=False, disable=None) as bar:
         for mutant in bar:
-            if not notices(mutant.applied(source)):
-                survived += 1
+            noticed_by = notices(mutant.applied(source))
+            survived += not noticed_by
+            if verbose or not noticed_by:
                 tqdm.write(told_change(_as_change(file, source, mutant)), file=sys.stdout)
+            if verbose:
+                tqdm.write(f"    noticed by: {noticed_by or 'nothing'}", file=sys.stdout)
     return survived
 
 

@@ -54,6 +54,8 @@ _ATARI_NAME = re.compile(
     r"(?P<game>[a-z-]+)-(?:(?P<kind>mixed|medium|expert)|epoch-(?P<epoch>[1-9]\d?))-v(?P<run>[0-4])"
 )
 _LAST_EPOCH = 50
+# The least similarity, from 0 to 1, of names that are suggested for an unknown one
+_SIMILAR = 0.4
 
 ROBOTS = ("halfcheetah", "hopper", "walker2d", "ant")
 """The robots of D4RL's locomotion datasets; each is an environment `d4rl/<robot>-v2`."""
@@ -73,8 +75,9 @@ NAMES = tuple(f"{robot}-{kind}" for robot in ROBOTS for kind in RECIPES)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint with the three known names that are most similar to `name`."""
-    return f"nearest: {', '.join(difflib.get_close_matches(name, list(known), n=3, cutoff=0.0)) or 'none'}"
+    """A hint with up to three known names that are similar to `name`."""
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=_SIMILAR)
+    return f"nearest: {', '.join(close)}" if close else "no known name is similar"
 
 
 def has_published_results(name: str) -> bool:

@@ -2,7 +2,7 @@
 
     corl-twins check THIS_FILE.py --algorithm awac
 
-Shapes are those of the check's first batch: B = 32, S = 11, A = 3, S+A = 14, under hidden_dim=64.
+Shapes, in the check's first batch: B = 32, S = 11, A = 3, S+A = 14, under hidden_dim=64.
 """
 
 from typing import Any, NamedTuple

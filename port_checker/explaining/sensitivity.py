@@ -58,7 +58,7 @@ def variations(question: Question) -> Iterator[tuple[str, Question]]:
 
 
 def _other(value: Any) -> Any:
-    """Other numbers of the same kind: those of other rows, or inverted flags."""
+    """Other numbers of the same kind: numbers of other rows, or inverted flags."""
     value = np.asarray(value)
     reverse = np.flip(value, 0) if value.ndim else value
     if set(np.unique(value)) <= {0, 1}:

@@ -21,7 +21,7 @@ from shared.frameworks.part_names import spelling_of
 
 
 def likelier(port: Port) -> list[str]:
-    """The algorithms whose names and network sizes the file has, if it lacks those of its own; several if they tie."""
+    """The other algorithms whose names and network sizes the file has, if it lacks its own; several if they tie."""
     words = set(re.findall(r"\w+", Path(port.file).read_text(encoding="utf-8", errors="replace")))
     near = [pair for pair in PAIRS.values() if _found(pair, words) == len(_names(pair)) and _as_large(port, pair)]
     found = _found(port.pair, words)

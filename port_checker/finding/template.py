@@ -83,7 +83,7 @@ class _Sizes:
         """Explains the letters, and names the settings that give the other sizes."""
         letters = ", ".join(f"{letter} = {size}" for size, letter in self.letters.items())
         settings = ", ".join(f"{name}={value}" for name, value in pair.variants["default"].items())
-        text = f"Shapes are those of the check's first batch: {letters}"
+        text = f"Shapes, in the check's first batch: {letters}"
         return textwrap.fill(f"{text}{', under ' + settings if settings else ''}.", 118)
 
 

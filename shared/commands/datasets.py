@@ -92,6 +92,9 @@ def show(options: argparse.Namespace) -> None:
     """
     with nothing_kept():
         source = sources.read(options.id)
+    if options.eval_env:
+        make_env(options.eval_env).close()  # raises an error for an unknown one
+        source.attributes["env_id"] = options.eval_env
     limit = source.max_episode_steps or time_limit(source.attributes.get("env_id", ""))
     episodes = of_rows(source.raw, limit)
     picture = None if options.png is None else _drawn(options.id, options.png, episodes)
@@ -450,6 +453,9 @@ def _parser() -> Parser:
     an_id = {"dest": "id", "metavar": "ID", "help": "a name as --env takes it, such as hopper-medium-v2"}
     command("list", list_datasets, "list every dataset with its rows and sizes, and whether it is here")
     shown = command("show", show, "describe a dataset, and say what looks wrong with it", **an_id)
+    shown.add_argument(
+        "--eval_env", default="", metavar="ID", help="the environment that sets time limit and box (default: its own)"
+    )
     shown.add_argument(
         "--png", nargs="?", type=Path, const=Path(), metavar="FILE", help="draw its returns (default: ID-returns.png)"
     )

@@ -22,7 +22,7 @@ MARGIN = 10.0
 _RESAMPLES = 2000
 MANY_RESAMPLES = 50_000
 """For published numbers: with so many resamples, the bounds of another draw agree within one percent."""
-# Resamples in a batch, so that those of thousands of runs do not need gigabytes
+# Resamples in a batch, so that thousands of runs do not need gigabytes
 _BATCH = 2000
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from shared.commands.common import Parser
-from shared.frameworks.twins import FRAMEWORKS, algorithms, load_twin, name_of
+from shared.errors import InputError
+from shared.frameworks.twins import FRAMEWORKS, algorithms, load_twin, trainable
 from shared.interrupts import ended_at_once
 from shared.runs.configs import cli
 
@@ -19,10 +20,12 @@ def main(arguments: Sequence[str]) -> None:
         usage="%(prog)s FRAMEWORK ALGORITHM [--setting VALUE ...]",
         description="Trains an algorithm. `corl-twins train FRAMEWORK ALGORITHM --help` lists its settings.",
     )
-    parser.add_argument("framework", choices=FRAMEWORKS, metavar="FRAMEWORK", help="torch or jax")
+    parser.add_argument("framework", metavar="FRAMEWORK", help="torch or jax")
     parser.add_argument("algorithm", metavar="ALGORITHM", help=f"one of {', '.join(algorithms('torch'))}")
     options = parser.parse_args(arguments[:2])
-    name = name_of(options.framework, options.algorithm)
+    if options.framework not in FRAMEWORKS:
+        raise InputError(f"{options.framework!r} is no framework: type corl-twins train torch ALGORITHM, or jax")
+    name = trainable(options.framework, options.algorithm)
     with ended_at_once():
         twin = load_twin(options.framework, name)
     cli(twin.train, twin.TrainConfig, name, arguments[2:], prog=f"corl-twins train {options.framework} {name}")

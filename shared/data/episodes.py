@@ -17,7 +17,7 @@ class Episodes(NamedTuple):
     Attributes:
         starts: (E,), the first row or transition of each episode.
         lengths: (E,), the number of rows or transitions.
-        returns: (E,) float64, the sum of all rewards, including that of a row that a time limit ended.
+        returns: (E,) float64, the sum of all rewards, including the row that a time limit ended.
     """
 
     starts: np.ndarray

@@ -203,7 +203,7 @@ _PLUGINS = {
 
 
 def _check_filters(where: str, array: h5py.Dataset) -> None:
-    """Refuses an array with a filter that is not installed; loads those of hdf5plugin if necessary."""
+    """Refuses an array with a filter that is not installed; loads hdf5plugin's filters if necessary."""
     pipeline = array.id.get_create_plist()
     filters = [pipeline.get_filter(number) for number in range(pipeline.get_nfilters())]
     missing = [(code, name) for code, _, _, name in filters if not h5py.h5z.filter_avail(code)]

@@ -107,7 +107,7 @@ def check_rewards(config: Any) -> None:
 
 
 def reward_scale(config: Any, raw: dict[str, np.ndarray], max_episode_steps: int | None) -> Callable[[Any], Any]:
-    """Returns a function that scales rewards, either a dataset's or that of one environment step.
+    """Returns a function that scales rewards, of a dataset or of one environment step.
 
     Args:
         config: A `RewardsConfig` whose `reward_scaler` is not `none`.

@@ -1,6 +1,7 @@
 """Modules of the user's own that a setting names: installed, on PYTHONPATH, or in the current folder."""
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable
@@ -20,9 +21,7 @@ def module_of(name: str, wanted_by: str) -> ModuleType:
     Raises:
         InputError: There is no such module, or it cannot be imported.
     """
-    # Python's own first entry is the folder of the running script, such as `corl_jax/`.
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)
+    _search_here()
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -34,6 +33,18 @@ def module_of(name: str, wanted_by: str) -> ModuleType:
         raise _failed(name, wanted_by, error) from error
     except Exception as error:  # a user's module may raise anything
         raise _failed(name, wanted_by, error) from error
+
+
+def has_module(name: str) -> bool:
+    """Whether there is a module of this name, which is not imported; it contains no dot."""
+    _search_here()
+    return importlib.util.find_spec(name) is not None
+
+
+def _search_here() -> None:
+    """Lets Python find the current folder's modules too; by default, it looks in the running script's folder."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
 
 
 def _failed(name: str, wanted_by: str, error: Exception) -> InputError:

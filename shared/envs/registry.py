@@ -1,6 +1,7 @@
 """Environments by name: those registered here, such as `d4rl/hopper-v2`, and all others that Gymnasium knows."""
 
 import difflib
+import inspect
 import re
 import warnings
 from typing import Any
@@ -103,7 +104,9 @@ def _made(env_id: str, options: dict[str, Any]) -> gymnasium.Env:
         # Users who type an older version mean it.
         warnings.filterwarnings("ignore", message=".*is out of date", category=DeprecationWarning)
         try:
-            return gymnasium.make(name, disable_env_checker=True, **options)
+            env = gymnasium.make(name, disable_env_checker=True, **options)
+            _check_seeds(env, env_id)
+            return env
         except InputError:
             raise
         except (gymnasium.error.Error, ImportError) as error:
@@ -116,6 +119,20 @@ def _made(env_id: str, options: dict[str, Any]) -> gymnasium.Env:
             # a user's environment may raise anything
             words = f"{type(error).__name__}: {reason(error)}"
             raise InputError(f"environment {env_id!r} cannot be made ({words}): mend it, or name another") from error
+
+
+def _check_seeds(env: gymnasium.Env, env_id: str) -> None:
+    """Checks that episodes can be started from a seed.
+
+    Raises:
+        InputError: The environment's `reset` takes none.
+    """
+    taken = inspect.signature(env.unwrapped.reset).parameters.values()
+    if not any(parameter.name == "seed" or parameter.kind is parameter.VAR_KEYWORD for parameter in taken):
+        raise InputError(
+            f"the reset of environment {env_id!r} takes no seed, so no evaluation could be repeated: write it as "
+            "reset(self, *, seed=None, options=None)"
+        )
 
 
 def _nearest(env_id: str) -> str:

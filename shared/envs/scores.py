@@ -62,7 +62,7 @@ def env_of(dataset_id: str) -> str:
     env_id = env_like(dataset_id)
     if env_id is None:
         raise InputError(
-            f"no environment here is like that of {dataset_id!r}: name a registered one to evaluate in with "
+            f"no environment here is like {dataset_id!r}'s: name a registered one to evaluate in with "
             "--eval_env, or none to learn from the data alone, or use D4RL's own with --eval_backend d4rl"
         )
     return env_id

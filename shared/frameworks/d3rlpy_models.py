@@ -74,7 +74,7 @@ def translated(
 
 
 def _weights(content: Mapping[str, Any]) -> dict[str, list[_Weight]]:
-    """The tensors of each network, in order; those of a single critic are also found under its number."""
+    """The tensors of each network, in order; a single critic's tensors are also found under its number."""
     moments: dict[tuple[str, int], Mapping[str, Tensor]] = {}
     own = {name: list(network.items()) for name, network in content.items() if "optim" not in network}
     for optimizer, networks in _OPTIMIZERS.items():

@@ -28,7 +28,7 @@ def eigen_alone() -> dict[str, str] | None:
 class EigenProgram:
     """`jax.jit`, with Eigen's matrix products on a CPU.
 
-    XLA's options apply to whole programs. Inside another program, such as that of several seeds, this is a plain
+    XLA's options apply to whole programs. Inside another program, such as one of several seeds, this is a plain
     `jax.jit`.
 
     Args:

@@ -101,7 +101,7 @@ class Stack:
         (self._home,) = jax.tree.leaves(tree)[0].devices()
 
     def of(self, owners: Sequence[Any]) -> Any:
-        """Stacks the trees of these seeds, and drops those of seeds that have failed."""
+        """Stacks the trees of these seeds, and drops the trees of failed seeds."""
         if self._stacked is None or list(owners) != self._owners:
             trees = [self.copy_of(owner) for owner in owners]
             self._owners, self._own = list(owners), []

@@ -21,16 +21,16 @@ from shared.envs.scores import Scale, scale
 from shared.envs.spaces import Shape, size_of_statistics
 from shared.errors import InputError
 from shared.frameworks import exchange, jax_checkpoints, jax_side, torch_checkpoints
-from shared.frameworks.twins import acting, load_twin
-from shared.names import nearest
+from shared.frameworks.twins import acting, load_twin, trainable
 from shared.runs.checkpoints import Checkpoints
-from shared.runs.configs import algorithms, from_settings, read_file
+from shared.runs.configs import from_settings, read_file
 from shared.runs.episodes import cut_after
 from shared.runs.opening import scoring_env
 from shared.runs.own_data import with_corls_prompts
 from shared.runs.validation import NO_ENVIRONMENT
 
 SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
+_DATA = (".hdf5", ".h5", ".npz", ".npy")
 # Facts about its run that a checkpoint of either framework states, by key
 STATISTICS = ("state_mean", "state_std", "action_mean", "action_std", "action_low", "action_high")
 FACTS = ("step", "settings", "dataset", "environment", *STATISTICS, "versions")
@@ -47,8 +47,10 @@ def find(path: Path, framework: str | None = None) -> Path:
         framework: The framework to choose if there are checkpoints of both; None means that of the folder's run.
 
     Raises:
-        InputError: There is no checkpoint.
+        InputError: There is no checkpoint, or the file contains data.
     """
+    if path.suffix in _DATA:
+        raise InputError(f"{path} is data, not a run: name a run's folder, or a .pt or .msgpack file")
     if path.is_file():
         return path
     stem = path / "checkpoint" if path.is_dir() else path
@@ -107,8 +109,7 @@ class SavedRun:
         if algorithm not in (None, found):
             raise InputError(f"{path} is of {found}, not of {algorithm}: leave out --algorithm")
         algorithm = found
-        if algorithm not in algorithms():
-            raise InputError(f"{algorithm!r} is not an algorithm; {nearest(str(algorithm), algorithms())}")
+        algorithm = trainable(framework, str(algorithm))
         facts = {key: content[key] for key in FACTS if key in content}
         # CORL's transformer stores them as matrices with one row.
         facts |= {key: np.asarray(facts[key]).flatten() for key in STATISTICS if key in facts}

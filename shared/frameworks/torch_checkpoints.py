@@ -37,7 +37,7 @@ def generator_states() -> dict[str, Any]:
 
 
 def restore_generators(states: Mapping[str, Any]) -> None:
-    """Restores the generators' states; those of GPUs only if there are as many GPUs as before."""
+    """Restores the generators' states; the GPUs' states only if there are as many GPUs as before."""
     words, *rest = states["numpy"]
     np.random.set_state(("MT19937", words.numpy().astype(np.uint32), *rest))
     if "python" in states:  # SAC's older checkpoints lack it, and SAC does not draw from it

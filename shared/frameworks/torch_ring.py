@@ -5,7 +5,7 @@ twin of this family provides and calls these in both frameworks:
 
 - `TrainConfig` inherits `FinetuneConfig`, so that a run's length is the sum of both phases (`max_timesteps`). A twin
   with further updates before them, such as a VAE's, overrides `switch`, because these count like all others.
-- `task = load_task(...)` also provides `step_reward`, which changes the reward of a step like those of the dataset.
+- `task = load_task(...)` also provides `step_reward`, which changes the reward of a step as in the dataset.
 - `experience = training_environment(config, task)` steps the environment. It normalises states by the dataset's
   statistics and stores every step. Its transitions are for learning, and its `episodes` have training returns.
 - `restore(..., go_on=experience.go_on_from)` continues the episode in which a resumed run was stopped.

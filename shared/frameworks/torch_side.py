@@ -37,7 +37,7 @@ def resolve_device(name: str) -> torch.device:
 
 def _parsed(name: str) -> torch.device:
     try:
-        return torch.device(name)
+        return torch.device(name.replace("gpu", "cuda"))  # JAX's name for it
     except RuntimeError:
         raise InputError(f"device {name!r} is not one that PyTorch knows: use auto, cpu or cuda") from None
 

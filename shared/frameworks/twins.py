@@ -2,14 +2,19 @@
 
 An algorithm's name is its file's path below `corl_torch` and `corl_jax`: `cql`, `finetune/iql`. SAC is older than its
 folder, so checkpoints and tables call it `sac`, but `online/sac` is accepted too.
+
+Any other name is a pair of the user's own, as `corl-twins new --into` writes it: `my_td3` has the files
+`my_td3_torch.py` and `my_td3_jax.py`, in the current folder or on PYTHONPATH.
 """
 
 import importlib
+import re
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from shared.envs.modules import has_module, module_of
 from shared.errors import InputError
 from shared.names import nearest
 
@@ -17,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The frameworks' usual names, by their names in folders
 FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX"}
 _OLDER_NAMES = {"online/sac": "sac"}
+_OWN_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def algorithms(framework: str, root: Path = ROOT) -> dict[str, Path]:
@@ -27,7 +33,7 @@ def algorithms(framework: str, root: Path = ROOT) -> dict[str, Path]:
 
 
 def name_of(framework: str, algorithm: str) -> str:
-    """The name of an algorithm in checkpoints and tables.
+    """The name of one of our algorithms in checkpoints and tables.
 
     Raises:
         InputError: There is no such algorithm.
@@ -39,8 +45,27 @@ def name_of(framework: str, algorithm: str) -> str:
     return name
 
 
+def trainable(framework: str, algorithm: str) -> str:
+    """The same for an algorithm of ours or of the user's own.
+
+    Raises:
+        InputError: There is no such algorithm.
+    """
+    try:
+        return name_of(framework, algorithm)
+    except InputError as error:
+        if _OWN_NAME.fullmatch(algorithm) and has_module(_own_module(framework, algorithm)):
+            return algorithm
+        own = f"if it is your own, call this in the folder of {_own_module(framework, algorithm)}.py"
+        raise InputError(f"{error}; {own}") from None
+
+
+def _own_module(framework: str, algorithm: str) -> str:
+    return f"{algorithm}_{framework}"
+
+
 def path_of(framework: str, algorithm: str) -> Path:
-    """The file of a twin.
+    """The file of one of our twins.
 
     Raises:
         InputError: As for `name_of`.
@@ -58,9 +83,12 @@ def load_twin(framework: str, algorithm: str) -> ModuleType:
     """Imports the module of a twin.
 
     Raises:
-        InputError: As for `name_of`.
+        InputError: As for `trainable`, or the user's own twin cannot be imported.
     """
-    return importlib.import_module(".".join(path_of(framework, algorithm).relative_to(ROOT).with_suffix("").parts))
+    name = trainable(framework, algorithm)
+    if (path := algorithms(framework).get(name)) is None:
+        return module_of(_own_module(framework, name), f"algorithm {name!r}")
+    return importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
 def acting(state: Any) -> Any:

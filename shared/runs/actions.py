@@ -52,7 +52,7 @@ def action_units(
 def action_box(
     config: RecordConfig | None, there: ActionBox | None, size: int, recorded: np.ndarray | None = None
 ) -> ActionBox:
-    """A finite box for actions: the settings' bounds, else the environment's, else those of the data.
+    """A finite box for actions: the settings' bounds, else the environment's, else the data's.
 
     Args:
         config: The settings of the run, which may set bounds; None if there are none.
@@ -74,7 +74,7 @@ def action_box(
     box = _bounded_by(box, recorded)
     ends = ", ".join(f"{low:.4g} to {high:.4g}" for low, high in zip(box.low, box.high, strict=True))
     say(
-        f"actions have no bounds (component {components}): those of the data are taken, {ends}; action_low and "
+        f"actions have no bounds (component {components}): the data's bounds are taken, {ends}; action_low and "
         "action_high set others"
     )
     return box

@@ -447,7 +447,13 @@ def _decode_bool(value: bool) -> bool:
 def _decode_int(value: int) -> int:
     if isinstance(value, bool | float):
         raise TypeError(value)
-    return int(value)
+    try:
+        return int(value)
+    except ValueError:
+        number = float(value)  # such as 1e6
+        if not number.is_integer():
+            raise
+        return int(number)
 
 
 @pyrallis.decode.register

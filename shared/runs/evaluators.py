@@ -42,7 +42,7 @@ class AnyEvaluator(Protocol):
         fingerprint: Everything that an evaluation depends on, apart from the policy.
         scale: The scale on which outcomes are reported.
         outcomes: The key of the outcomes in a row of metrics.
-        measures: Keys of further entries; the result includes those of the last row.
+        measures: Keys of further entries; the result includes their values in the last row.
         has_goals: Whether an episode either succeeds or fails.
     """
 

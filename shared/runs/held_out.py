@@ -52,7 +52,7 @@ def as_modified(others: Any, before: Any, after: Any) -> Any:
 
 
 def normalised(rows: Any, mean: np.ndarray, std: np.ndarray) -> Any:
-    """Normalises the states of held-out rows like those of the training data; images stay unchanged."""
+    """Normalises the states of held-out rows like the training data; images stay unchanged."""
     if rows.observations.ndim > 2:
         return rows
     states = {name: getattr(rows, name) for name in ("observations", "next_observations") if hasattr(rows, name)}

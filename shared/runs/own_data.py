@@ -58,7 +58,7 @@ def tell_of_preparation(before: Any, after: Any, episodes: Episodes) -> None:
         episodes: The episodes of `before`.
     """
     if len(after.rewards) < len(before.rewards):
-        say(f"{len(after.rewards):,} of {len(before.rewards):,} transitions are kept: those of the best episodes")
+        say(f"{len(after.rewards):,} of {len(before.rewards):,} transitions are kept, from the best episodes")
     elif episodes.size and not np.array_equal(np.sort(before.rewards), np.sort(after.rewards)):
         then, now = (return_range(dataset.rewards, dataset.terminals, episodes=episodes) for dataset in (before, after))
         say(

@@ -345,7 +345,8 @@ class Record:
     def _tell(self, step: int, prompt: float | None, outcomes: np.ndarray) -> None:
         """Prints an evaluation."""
         asked = "" if prompt is None else f" (asked for {prompt:g})"
-        say(f"{self._unit} {step}{asked}: {self._scale.told(outcomes)} ({len(outcomes)} episodes)")
+        episodes = f"{len(outcomes)} episode{'s' if len(outcomes) != 1 else ''}"
+        say(f"{self._unit} {step}{asked}: {self._scale.told(outcomes)} ({episodes})")
 
     def sync(self) -> None:
         """Makes all rows survive a power cut.

@@ -37,7 +37,7 @@ _WITH_MODEL = ("model_based/combo", "model_based/mopo")
 
 IDEAS = (
     # The run
-    Idea("env", "dataset, or environment", ("env_name", "dataset", "dataset_name", "task")),
+    Idea("env", "dataset, or environment", ("env_name", "env_id", "environment", "dataset", "dataset_name", "task")),
     Idea("seed", "of weights, batches and noise", ("train_seed",)),
     Idea("eval_seed", "of an evaluation's start states", ("test_seed",)),
     Idea("n_episodes", "episodes in an evaluation", ("eval_episodes", "n_trials", "n_test_episodes")),

@@ -74,13 +74,13 @@ def test_each_command_s_help_says_how_it_is_typed(command: str, typed: Callable[
     ("arguments", "message"),
     [
         ([], "name a command; --help lists them"),
-        (["plott"], "unknown command 'plott'; nearest: plot, "),
+        (["plott"], "unknown command 'plott'; nearest: plot"),
         (["--verbose"], "unknown command '--verbose'"),
         *(([command, "--no-such-flag"], "; --help explains") for command in COMMANDS),
         (["train"], "required: FRAMEWORK, ALGORITHM"),
-        (["train", "numpy", "cql"], "invalid choice: 'numpy' (choose from"),
+        (["train", "numpy", "cql"], "'numpy' is no framework: type corl-twins train torch ALGORITHM, or jax"),
         (["train", "jax", "cqll"], "unknown algorithm 'cqll'; nearest: cql"),
-        (["train", "jax", "../shared/names"], "unknown algorithm '../shared/names'; nearest: "),
+        (["train", "jax", "../shared/names"], "unknown algorithm '../shared/names'; "),
         (["train", "jax", "cql", "--discont", "1"], "unknown argument '--discont'; did you mean --discount?"),
     ],
 )

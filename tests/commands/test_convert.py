@@ -174,7 +174,7 @@ REFUSED = {
     another_size: "does not fit this run's networks",
     there_already: "is there already: name another file, or replace it with --overwrite",
     damaged: "cannot be read",
-    of_no_algorithm: "'../os' is not an algorithm",
+    of_no_algorithm: "unknown algorithm '../os'",
     lambda folder: [str(folder), "--to", "torch"]: "is a checkpoint of torch already",
     lambda folder: [str(folder / "other"), "--to", "jax"]: "there is no checkpoint at",
     lambda folder: [str(folder), "--to", "jax", "--output", "x.pt"]: "end it in .msgpack",

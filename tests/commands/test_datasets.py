@@ -131,6 +131,9 @@ def test_time_limits_are_counted_where_they_are_not_marked(
     assert "timeouts:   2 (0.333%), counted, 280 steps each; 0 of them on terminals" in lines
     path.rename(tmp_path / "own.hdf5")
     assert ended(datasets.main, ["show", str(tmp_path / "own.hdf5")]) == 2
+    assert ended(datasets.main, ["show", str(tmp_path / "own.hdf5"), "--eval_env", "Hopper-v50"]) == 2
+    lines = run("show", tmp_path / "own.hdf5", "--eval_env", "InvertedPendulum-v5")
+    assert "box:        -3 to 3 in InvertedPendulum-v5" in lines
 
 
 def test_no_file_is_left_that_nobody_asked_for(

@@ -241,7 +241,7 @@ def test_single_precision_is_recognised(checked: Callable) -> None:
     [
         (["nowhere.py", "--algorithm", "td3_bc"], "there is no file nowhere.py: give the .py file with your port"),
         ([str(PLAIN)], "give a file and its --algorithm, or --template"),
-        ([str(PLAIN), "--algorithm", "ppo"], "unknown algorithm 'ppo'; nearest: "),
+        ([str(PLAIN), "--algorithm", "ppo"], "unknown algorithm 'ppo'; no known name is similar"),
         ([str(PLAIN), "--algorithm", "td3_bc", "--settings", "fast"], "choose from 'default', 'other'"),
     ],
 )

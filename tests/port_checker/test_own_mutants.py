@@ -71,9 +71,11 @@ def test_own_tests_must_notice_them(
     Path("right.txt").write_text(files[1].read_text())
     Path("test_mine.py").write_text(f"import my_jax\n\n\ndef test_mine():\n    {test}\n")
     tests = f"{sys.executable} -m pytest -q -p no:cacheprovider test_mine.py"
-    status = command.main([*map(str, files), "--side", "jax", "--sample", "1", "--seed", "0", "--tests", tests])
+    asked = ["--side", "jax", "--sample", "1", "--seed", "0", "--tests", tests, "--verbose"]
+    status = command.main([*map(str, files), *asked])
     printed = capsys.readouterr().out
     assert printed.endswith(ending)
+    assert f"    noticed by: {'nothing' if '0 noticed' in ending else 'your tests'}\n" in printed
     assert status == int("0 noticed" in ending)
 
 

@@ -155,6 +155,14 @@ def test_a_setting_is_compared_by_name(files: Callable) -> None:
     assert "TrainConfig.policy_noise" in told
 
 
+def test_a_setting_that_one_file_lacks_is_all_that_is_told(files: Callable) -> None:
+    """Because no other check can give both files the same settings."""
+    pair = parity.pair_of(*files([("    policy_noise: float", "    other_noise: float")]))
+    (settings,) = parity.checked(pair)
+    assert "TrainConfig.policy_noise" in settings.line()
+    assert not settings.passed
+
+
 MISTAKES = {
     "a sign": ("return -weight * q.mean()", "return weight * q.mean()", "loss", "actor_loss", "(-"),
     "a gradient": ("stop_gradient(jnp.abs(q).mean())", "jnp.abs(q).mean()", "gradient", "actor_loss", "stop_gradient("),

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import gymnasium
 import h5py
 import numpy as np
 import pytest
@@ -131,6 +132,16 @@ def test_what_is_not_there_is_named(env_id: str, message: str) -> None:
         make_env(env_id)
     assert "\n" not in str(caught.value)
     assert time_limit(env_id) is None
+
+
+def test_an_environment_that_takes_no_seed_is_refused() -> None:
+    class Seedless(gymnasium.Env):
+        def reset(self) -> tuple[np.ndarray, dict]:
+            return np.zeros(2), {}
+
+    gymnasium.register("lab/Seedless-v0", Seedless)
+    with pytest.raises(InputError, match=r"takes no seed, .*: write it as reset\(self, \*, seed=None, options=None\)$"):
+        make_env("lab/Seedless-v0")
 
 
 def test_a_module_that_breaks_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

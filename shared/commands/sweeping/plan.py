@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from shared.errors import InputError
-from shared.frameworks.twins import load_twin, name_of
+from shared.frameworks.twins import load_twin, trainable
 from shared.interrupts import ended_at_once
 from shared.runs.configs import dump, from_settings
 from shared.runs.resuming import AUTO
@@ -151,7 +151,7 @@ def _cells(plan: Plan) -> Iterator[Cell]:
     seeds = range(plan.seeds) if isinstance(plan.seeds, int) else plan.seeds
     for algorithm, own in _algorithms(plan).items():
         for framework in plan.frameworks:
-            name = name_of(framework, algorithm)
+            name = trainable(framework, algorithm)
             with ended_at_once():
                 config_class = load_twin(framework, name).TrainConfig
             known = [field.name for field in dataclasses.fields(config_class)]
