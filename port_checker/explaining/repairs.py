@@ -78,7 +78,11 @@ def candidates(source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
 
 
 def _undoing(source: Source, rung: str) -> Iterator[Mutant]:
-    """Yields changes that add a missing sign or stop_gradient, or swap the states before and after a step."""
+    """Yields changes that undo common mistakes.
+
+    They swap a loss's argument and the state's part of that name, which only one of them differentiates. They swap the
+    states before and after a step, or add a missing sign or stop_gradient.
+    """
     new = {"loss": "(-{})", "gradient": "jax.lax.stop_gradient({})"}.get(rung)
     for owner in [node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef)]:
         body = [statement for statement in owner.body if not isinstance(statement, ast.Assert)]
@@ -89,6 +93,12 @@ def _undoing(source: Source, rung: str) -> Iterator[Mutant]:
         inner |= {
             id(node.value) for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
         }
+        arguments = {argument.arg for argument in owner.args.args} - STATES.keys()
+        for node in nodes:
+            if isinstance(node, ast.Attribute) and name_of(node.value) in STATES and node.attr in arguments:
+                yield _edit(source, owner, node, node.attr)
+            if isinstance(node, ast.Name) and node.id in arguments and owner.args.args[0].arg in STATES:
+                yield _edit(source, owner, node, f"{owner.args.args[0].arg}.{node.id}")
         for node in nodes:
             if isinstance(node, ast.Name) and STATES.get(node.id) in names and not is_target(node):
                 yield _edit(source, owner, node, STATES[node.id])

@@ -166,6 +166,13 @@ def test_a_setting_that_one_file_lacks_is_all_that_is_told(files: Callable) -> N
 MISTAKES = {
     "a sign": ("return -weight * q.mean()", "return weight * q.mean()", "loss", "actor_loss", "(-"),
     "a gradient": ("stop_gradient(jnp.abs(q).mean())", "jnp.abs(q).mean()", "gradient", "actor_loss", "stop_gradient("),
+    "a network that is not differentiated": (
+        "actor(batch.observations)",
+        "self.actor(batch.observations)",
+        "gradient",
+        "actor_loss",
+        " actor(batch.observations)",
+    ),
     "a stale critic": (
         "critic_1_target, state.critic_1,",
         "critic_1_target, self.critic_1,",
