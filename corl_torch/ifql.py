@@ -57,6 +57,8 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
     group: str = "IFQL-D4RL"
     name: str = "IFQL"
+    # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
+    env: str = "mini/pendulum-replay"
     # Updates between two evaluations
     eval_freq: int = bounded(100_000, low=1)
     # Episodes in an evaluation
