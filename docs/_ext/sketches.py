@@ -31,6 +31,7 @@ SKETCHES = {
         phases.finetune_rlpd,
         phases.finetune_spot,
         offline.fql,
+        offline.ifql,
         offline.iql,
         ensembles.lb_sac,
         models.model_based_combo,

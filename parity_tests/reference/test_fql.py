@@ -224,20 +224,25 @@ def assert_uniform_start(twin: ModuleType) -> None:
     hidden = [*[config.actor_hidden_dims] * 2, *[config.critic_hidden_dims] * 2]
     outputs = [ACTION_DIM, ACTION_DIM, 1, 1]
     for network, first, dims, last in zip(networks, inputs, hidden, outputs, strict=True):
-        layers = layers_of(network)
-        linear = [weight for weight, _ in layers if weight.dim() == 2]
-        assert [weight.shape for weight in linear] == [(dims[0], first), (dims[1], dims[0]), (last, dims[1])]
-        for weight, bias in layers:
-            assert not bias.any()
-            if weight.dim() == 1:
-                assert torch.equal(weight, torch.ones_like(weight))
-            else:
-                bound = math.sqrt(6 / sum(weight.shape))
-                assert 0.95 * bound < weight.abs().max() <= bound
-                assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1)
+        assert_glorot(network, first, dims, last)
     assert not torch.equal(trainer.critic.q1[0].weight, trainer.critic.q2[0].weight)
     for ours, target in zip(trainer.critic.parameters(), trainer.critic_target.parameters(), strict=True):
         assert torch.equal(ours, target)
+
+
+def assert_glorot(network: nn.Sequential, first: int, dims: tuple[int, int], last: int) -> None:
+    """Checks the initial weights of a network with these widths."""
+    layers = layers_of(network)
+    linear = [weight for weight, _ in layers if weight.dim() == 2]
+    assert [weight.shape for weight in linear] == [(dims[0], first), (dims[1], dims[0]), (last, dims[1])]
+    for weight, bias in layers:
+        assert not bias.any()
+        if weight.dim() == 1:
+            assert torch.equal(weight, torch.ones_like(weight))
+        else:
+            bound = math.sqrt(6 / sum(weight.shape))
+            assert 0.95 * bound < weight.abs().max() <= bound
+            assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1)
 
 
 class StopError(Exception):
@@ -249,6 +254,11 @@ def test_a_run_learns_from_actions_short_of_their_bounds(
     twin: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are short by 1e-5, although some of the bundled data's actions reach their bounds."""
+    assert_actions_are_cut(twin, tmp_path, monkeypatch)
+
+
+def assert_actions_are_cut(twin: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks the actions that a run of a twin learns from."""
     found: list[Batch] = []
 
     def stop(dataset: Batch, *device: Any) -> None:
@@ -257,7 +267,7 @@ def test_a_run_learns_from_actions_short_of_their_bounds(
 
     monkeypatch.setattr(twin, "to_device", stop)
     sizes: dict[str, Any] = {"actor_hidden_dims": (8,), "critic_hidden_dims": (8,), "n_episodes": 1}
-    config = twin.TrainConfig(env="mini/hopper-medium-expert", device="cpu", runs_path=str(tmp_path), **sizes)
+    config = twin.TrainConfig(env="mini/hopper-medium-expert", device="cpu", runs_path=str(folder), **sizes)
     with pytest.raises(StopError):
         twin.train(config)
     assert np.abs(found[0].actions).max() == np.float32(1.0 - 1e-5)

@@ -51,7 +51,7 @@ IDEAS = (
         "max_timesteps",
         "updates in all",
         ("num_train_ops", "update_steps", "max_steps"),
-        {"fql": ("offline_steps",), "model_based/dynamics": ("max_epochs",)},
+        dict.fromkeys(("fql", "ifql"), ("offline_steps",)) | {"model_based/dynamics": ("max_epochs",)},
     ),
     Idea(
         "offline_iterations",
@@ -111,7 +111,7 @@ IDEAS = (
         "critic_hidden_dims",
         "widths of the critics' hidden layers",
         ("critic_hidden",),
-        dict.fromkeys(("fql", "finetune/fql"), ("value_hidden_dims",)),
+        dict.fromkeys(("fql", "finetune/fql", "ifql"), ("value_hidden_dims",)),
     ),
     Idea("value_hidden_dims", "widths of V's hidden layers", ("vf_hidden_dims",)),
     Idea("vae_hidden_dims", "widths of the VAE's hidden layers", ("imitator_hidden",)),
@@ -186,7 +186,12 @@ IDEAS = (
     Idea("loss_temp", "temperature of the Gumbel loss", (), {"xql": ("temp",)}),
     Idea("random_actions", "uniform actions in each state that V learns from", ("sample_random_times",)),
     Idea("normalize_q", "whether the Q term is scaled by its own size", ("normalize_q_loss",)),
-    Idea("n_action_samples", "actions sampled in a state to choose from", (), {"uwac": ("num_samples",)}),
+    Idea(
+        "n_action_samples",
+        "actions sampled in a state to choose from",
+        (),
+        dict.fromkeys(("ifql", "uwac"), ("num_samples",)),
+    ),
     # The VAE and the MMD
     Idea(
         "kl_weight",

@@ -35,7 +35,7 @@ def test_the_tables_have_corls_datasets(algorithm: str) -> None:
     assert {"mini/hopper-mostly-expert", "mini/hopper-medium-expert"} <= set(rows(algorithm))
 
 
-@pytest.mark.parametrize("algorithm", ["any_percent_bc", "fql", "iql", "rebrac"])
+@pytest.mark.parametrize("algorithm", ["any_percent_bc", "fql", "ifql", "iql", "rebrac"])
 def test_the_tables_have_ogbenchs_published_sets(algorithm: str) -> None:
     """Ten sets with one row each, for its five tasks; rewards and states are not changed."""
     mazes = ("antmaze-large", "antmaze-giant", "humanoidmaze-medium", "humanoidmaze-large", "antsoccer-arena")
@@ -358,6 +358,8 @@ CQL_ONLINE_ANTMAZE = {
         ),
         ("fql", f"{OGBENCH}antmaze-giant-navigate-singletask-v0", {"discount": 0.995, "q_agg": "min"}),
         ("fql", f"{OGBENCH}puzzle-4x4-play-singletask-v0", {"distill_coef": 1000.0}),
+        ("ifql", f"{OGBENCH}antsoccer-arena-navigate-singletask-v0", {"discount": 0.995, "n_action_samples": 64}),
+        ("ifql", "door-cloned-v1", {"max_timesteps": 500_000, "n_action_samples": 128}),
         ("finetune/fql", "antmaze-umaze-v2", {}),
         ("finetune/fql", "antmaze-large-diverse-v2", {"distill_coef": 3.0}),
         ("finetune/fql", "door-cloned-v1", {"q_agg": "min", "distill_coef": 1000.0}),

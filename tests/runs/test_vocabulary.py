@@ -79,6 +79,7 @@ def test_corls_files_load_to_the_values_of_our_tables(name: str) -> None:
         ("xql", {"temperature": 2.0, "temp": 3.0, "vf_lr": 1e-3}, ("inverse_temperature", "loss_temp", "value_lr")),
         ("plas", {"warmup_steps": 5, "beta": 0.1}, ("vae_iterations", "kl_weight")),
         ("uwac", {"beta": 0.1, "warmup_steps": 5}, ("variance_scale", "imitation_steps")),
+        ("ifql", {"num_samples": 8, "offline_steps": 9}, ("n_action_samples", "max_timesteps")),
         ("discrete/bcq", {"beta": 0.1, "action_flexibility": 0.2}, ("logit_penalty", "likelihood_threshold")),
         ("finetune/rebrac", {"mixing_ratio": 0.1, "num_warmup_steps": 5}, ("online_share", "learning_starts")),
         ("evaluation/fqe", {"critic_lr": 1e-3, "target_update_interval": 5}, ("learning_rate", "target_update_period")),

@@ -308,23 +308,26 @@ def rebrac(figure: Figure) -> None:
     pen.label(critic, ACTIONS[place] - 0.16, 0.75, "β₂", AMBER)
 
 
+# Two groups of the data's actions, to which a flow takes noise
+MODES = np.array([-0.8, -0.7, -0.62, 0.45, 0.55, 0.62])
+
+
+def ways(x: np.ndarray, steps: int) -> np.ndarray:
+    """All points of the ways from x, by the velocity that takes a normal distribution to the two groups."""
+    points = [x]
+    for time in np.arange(steps) / steps:
+        closeness = np.exp(-0.5 * ((x[:, None] - time * MODES) / (1.0 - time)) ** 2)
+        x = x + ((closeness * MODES).sum(axis=1) / closeness.sum(axis=1) - x) / (1.0 - time) / steps
+        points.append(x)
+    return np.array(points)
+
+
 def fql(figure: Figure) -> None:
     """A flow from noise to two groups of actions, its one-step map, and a policy that is drawn to larger values."""
     left, right = pen.panels(figure, 2.9, columns=2)
-    data = np.array([-0.8, -0.7, -0.62, 0.45, 0.55, 0.62])
-
-    def ways(x: np.ndarray, steps: int) -> np.ndarray:
-        """All points of the ways from x, by the velocity that takes a normal distribution to the data."""
-        points = [x]
-        for time in np.arange(steps) / steps:
-            closeness = np.exp(-0.5 * ((x[:, None] - time * data) / (1.0 - time)) ** 2)
-            x = x + ((closeness * data).sum(axis=1) / closeness.sum(axis=1) - x) / (1.0 - time) / steps
-            points.append(x)
-        return np.array(points)
-
     for way in ways(np.linspace(-1.5, 1.5, 10), 40).T:
         pen.curve(left, np.linspace(0.0, 1.0, len(way)), way, SKY, lw=1.2)
-    for action in data:
+    for action in MODES:
         pen.point(left, 1.0, action, GREY, size=5)
     pen.label(left, 0.95, -1.25, "data", ha="right")
     pen.plain(left, "noise        time        action")
@@ -338,6 +341,28 @@ def fql(figure: Figure) -> None:
     pen.label(right, -0.75, -0.95, "flow", SKY)
     pen.label(right, 0.65, 0.9, "policy", AMBER)
     pen.plain(right, "noise", "action")
+    for axes in (left, right):
+        axes.set_ylim(-1.6, 1.6)
+
+
+def ifql(figure: Figure) -> None:
+    """A flow from noise to two groups of actions, and the sampled action with the highest value."""
+    left, right = pen.panels(figure, 2.9, columns=2)
+    found = ways(np.array([-1.35, -0.95, -0.6, -0.25, 0.1, 0.5, 0.85, 1.2]), 40)
+    for way in found.T:
+        pen.curve(left, np.linspace(0.0, 1.0, len(way)), way, SKY, lw=1.2)
+    for action in MODES:
+        pen.point(left, 1.0, action, GREY, size=5)
+    pen.label(left, 0.95, -1.25, "data", ha="right")
+    pen.plain(left, "noise        time        action")
+    actions, samples = np.linspace(-1.5, 1.5, 201), found[-1]
+    pen.curve(right, 1.0 + 0.5 * actions, actions, GREY, lw=1.6)
+    for sample in samples:
+        pen.point(right, 1.0 + 0.5 * sample, sample, SKY)
+    pen.point(right, 1.0 + 0.5 * samples.max(), samples.max(), AMBER, "*", 16)
+    pen.label(right, 0.85, -0.75, "samples", SKY, ha="left")
+    pen.label(right, 1.15, 0.95, "the best", AMBER, ha="right")
+    pen.plain(right, "Q")
     for axes in (left, right):
         axes.set_ylim(-1.6, 1.6)
 

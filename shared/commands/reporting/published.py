@@ -60,7 +60,7 @@ FQL = Published(
     0,
     _read("fql_scores"),
 )
-"""Table 3 of Park et al., Flow Q-Learning, 2025 (https://arxiv.org/abs/2502.02538); for D4RL, only FQL's column."""
+"""Table 3 of Park et al., Flow Q-Learning, 2025 (https://arxiv.org/abs/2502.02538); for D4RL, only IFQL and FQL."""
 
 SOURCES = (CORL, FQL)
 
