@@ -51,7 +51,7 @@ LOADERS: Mapping[Extract, Callable[[dict[str, np.ndarray]], Any]] = {
     Extract.RETURNS: returns.extract_returns,
 }
 # Settings, by the name of the variant
-Variants = Mapping[str, Mapping[str, Any]]
+Variants = Mapping[str, dict[str, Any]]
 # The width of hidden layers, small to keep the ladder quick
 WIDTH = 32
 # The dimension of the made-up rows' actions
