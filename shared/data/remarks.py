@@ -92,6 +92,8 @@ def on_episodes(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> It
     Raises:
         InputError: Neither timeouts nor a time limit say where episodes end.
     """
+    if (odd := ~np.isin(raw["terminals"], (0, 1))).any():
+        yield f"{odd.sum():,} of the terminals are neither 0 nor 1, and end an episode as 1 does"
     limits = time_limits(raw, max_episode_steps)
     if limits.any():
         yield _on_limits(raw, limits)

@@ -12,6 +12,7 @@ from gymnasium.wrappers import TimeLimit
 
 from shared.envs import genuine, minatar, ogbench, recorded, robotics, silhouettes
 from shared.envs.families import known
+from shared.envs.guarded import Guarded
 from shared.envs.images import pictured
 from shared.envs.modules import module_of
 from shared.envs.physics import D4RLAnt, D4RLHalfCheetah, D4RLHopper, D4RLWalker2d
@@ -93,7 +94,9 @@ def make_env(env_id: str, max_episode_steps: int | None = None, **options: Any) 
     Raises:
         InputError: No environment of that name is registered, or a package that it needs is missing.
     """
-    env = pictured(recorded.make(env_id, **options) if env_id.startswith(MINARI) else _made(env_id, options))
+    made = recorded.make(env_id, **options) if env_id.startswith(MINARI) else _made(env_id, options)
+    is_ours = made.spec is None or recorded.owner_of(made.spec) is None
+    env = pictured(made if is_ours else Guarded(made, env_id))
     return env if max_episode_steps is None else TimeLimit(env, max_episode_steps)
 
 

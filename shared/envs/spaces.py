@@ -80,7 +80,7 @@ def spaces_of(env_id: str, env: gymnasium.Env) -> tuple[Shape, Actions]:
     shape, actions = _shape_of(env_id, env.observation_space), env.action_space
     if isinstance(actions, Discrete):
         return shape, Actions(int(actions.n), finite=True, first=int(actions.start))
-    if not isinstance(actions, Box) or len(actions.shape) != 1:
+    if not isinstance(actions, Box) or len(actions.shape) != 1 or not np.issubdtype(actions.dtype, np.floating):
         raise _unfit(env_id, "actions", actions, "neither a vector of real numbers nor finite")
     return shape, Actions(actions.shape[0], float(actions.high[0]), box=ActionBox.of(actions.low, actions.high))
 

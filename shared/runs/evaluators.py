@@ -132,4 +132,7 @@ def _misfit(dataset: Any, n_actions: int | None, evaluator: Evaluator) -> tuple[
         ours, fits = f"states of size {states} and {n_actions} actions", there.finite and n_actions == there.size
     if fits and states == evaluator.state_dim:
         return None
-    return ours, f"{evaluator.state_dim} and {f'actions 0 to {there.size - 1}' if there.finite else there.size}"
+    theirs = f"actions 0 to {there.size - 1}" if there.finite else str(there.size)
+    if there.first:
+        theirs += f", which it numbers from {there.first} (subtract that in the file)"
+    return ours, f"{evaluator.state_dim} and {theirs}"

@@ -253,10 +253,14 @@ def test_hours_are_those_of_the_clock(tmp_path: Path) -> None:
         write_run(tmp_path, "IQL", MEDIUM, "jax", seed, 50.0, stated=stated)
     write_run(tmp_path, "IQL", MEDIUM, "jax", 3, 50.0, stated={"seconds": {"total": 107.0}})
     groups = gather([tmp_path]).groups
-    (results,) = ([run.result for run in runs] for runs in groups.values())
+    (results,) = ([(run.evaluated.seed, run.result) for run in runs] for runs in groups.values())
     assert [3600 * hours for hours in tables.wall_hours(results)] == pytest.approx([193.0, 107.0])
+    # The second seed of the three is missing.
+    assert [3600 * hours for hours in tables.wall_hours([results[0], *results[2:]])] == pytest.approx([193.0, 107.0])
+    # A process has one seed more than are left, and another run follows.
+    assert [3600 * hours for hours in tables.wall_hours([results[0], results[3]])] == pytest.approx([193.0, 107.0])
     (row,) = tables.costs(groups).rows
-    assert row[2:5] == ["0.04", "0.08", "3"]
+    assert row[2:5] == ["0.04", "0.08", "1, 3"]
 
 
 def test_runs_of_other_settings_are_other_algorithms(tmp_path: Path) -> None:

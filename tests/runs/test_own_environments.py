@@ -5,16 +5,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import h5py
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 from shared.data.experience import Rows, load_rows
+from shared.envs.evaluation import Evaluator
 from shared.envs.registry import is_registered, make_env, time_limit
-from shared.errors import InputError
+from shared.errors import InputError, RunError
 from shared.frameworks.saved_run import SavedRun, find
 from shared.frameworks.twins import ROOT, load_twin
 from shared.runs import episodes
@@ -142,6 +146,61 @@ def test_an_environment_that_takes_no_seed_is_refused() -> None:
     gymnasium.register("lab/Seedless-v0", Seedless)
     with pytest.raises(InputError, match=r"takes no seed, .*: write it as reset\(self, \*, seed=None, options=None\)$"):
         make_env("lab/Seedless-v0")
+
+
+class Faulty(gymnasium.Env):
+    """Observations (2,) and actions (1,); a step does what `fault` says."""
+
+    observation_space, action_space = Box(-1.0, 1.0, (2,), np.float32), Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Starts an episode, or fails."""
+        if self.fault == "reset":
+            raise KeyError("no start")
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: np.ndarray) -> Any:
+        """Ends the episode, or fails."""
+        if self.fault == "step":
+            raise ValueError("no\nway")
+        five = np.zeros(2, np.float32), np.array([1.5]), True, False, {}
+        return five[:4] if self.fault == "four" else five
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("reset", r"failed in reset \(KeyError in test_own_environments.py, line \d+: 'no start'\); Gymnasium's reset"),
+        ("step", r"failed in step \(ValueError in test_own_environments.py, line \d+: no way\); Gymnasium's step"),
+        (
+            "four",
+            r"failed in step \(ValueError .*expected 5, got 4\)\); Gymnasium's step returns observation, reward, ter",
+        ),
+    ],
+)
+def test_an_environment_that_fails_is_told_in_one_line(fault: str, message: str) -> None:
+    gymnasium.register(f"lab/Faulty-{fault}-v0", partial(Faulty, fault), max_episode_steps=3)
+    evaluate = Evaluator(f"lab/Faulty-{fault}-v0", n_episodes=1, seed=0)
+    with pytest.raises(RunError, match=message):
+        evaluate(lambda observations: np.zeros((1, 1), np.float32))
+
+
+def test_a_reward_may_be_an_array_of_one_number() -> None:
+    gymnasium.register("lab/Unfaulty-v0", partial(Faulty, ""), max_episode_steps=3)
+    found = Evaluator("lab/Unfaulty-v0", n_episodes=2, seed=0)(lambda observations: np.zeros((2, 1), np.float32))
+    assert found.returns.tolist() == [1.5, 1.5]
+
+
+def test_whole_numbers_are_no_box_of_actions() -> None:
+    class Whole(Faulty):
+        action_space = Box(0, 4, (2,), np.int32)
+
+    gymnasium.register("lab/Whole-v0", partial(Whole, ""))
+    with pytest.raises(InputError, match="neither a vector of real numbers nor finite"):
+        Evaluator("lab/Whole-v0", n_episodes=1, seed=0)
 
 
 def test_a_module_that_breaks_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

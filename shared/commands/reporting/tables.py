@@ -271,10 +271,11 @@ def costs(groups: Groups) -> Table:
     rows = []
     for (algorithm, dataset, framework), runs in groups.items():
         results = [run.result for run in runs if run.result]
-        hours = wall_hours(results)
+        hours = wall_hours([(run.evaluated.seed, run.result) for run in runs if run.result])
         speed = np.median([found["updates_per_second"] for found in results])
         hardware = ", ".join(sorted({found["hardware"] for found in results}))
-        cells = [f"{np.mean(hours):.2f}", f"{sum(hours):.2f}", str(max(found["seeds_at_once"] for found in results))]
+        at_once = sorted({found["seeds_at_once"] for found in results})
+        cells = [f"{np.mean(hours):.2f}", f"{sum(hours):.2f}", ", ".join(map(str, at_once))]
         rows.append([dataset, label(algorithm, framework), *cells, f"{speed:.1f}", hardware])
     head = ["dataset", "algorithm", "hours a process", "hours in all", "seeds at once", "updates/s", "hardware"]
     note = (
@@ -284,16 +285,18 @@ def costs(groups: Groups) -> Table:
     return Table("Cost", note, head, rows)
 
 
-def wall_hours(results: Sequence[Mapping[str, Any]]) -> list[float]:
-    """The hours of each process that trained some of these runs, which must be ordered by seed.
+def wall_hours(results: Sequence[tuple[int, Mapping[str, Any]]]) -> list[float]:
+    """The hours of each process that trained some of these runs, which are given with their seeds, in this order.
 
-    Seeds that train together are consecutive, and each of them counts the seconds from its own beginning.
+    Seeds that train together are consecutive, and each of them counts the seconds from its own beginning. Some of them
+    may be missing.
     """
     left, hours = list(results), []
     while left:
-        together = left[: left[0]["seeds_at_once"]]
+        first, at_once = left[0][0], left[0][1]["seeds_at_once"]
+        together = [found for seed, found in left if seed < first + at_once and found["seeds_at_once"] == at_once]
         hours.append(max(found["seconds"] for found in together) / 3600)
-        left = left[len(together) :]
+        left = [one for one in left if not any(one[1] is found for found in together)]
     return hours
 
 
