@@ -203,7 +203,7 @@ def main(arguments: Sequence[str]) -> None:
         write_atomically(options.output, draw(gathered))
     except OSError as error:
         raise InputError(f"cannot write {options.output} ({error.strerror}): set --output") from error
-    if options.stats:
+    if options.stats and gathered.groups:
         tables = table(gathered, options.margin).rstrip(), online_table(gathered)
         print("\n\n".join(filter(None, tables)))
     print(options.output)

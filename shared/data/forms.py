@@ -212,7 +212,7 @@ def _columns(content: Mapping[str, Any], where: str, choices: _Choices) -> dict[
             found[ours] = np.array(None)
         if found[ours].dtype.hasobject:
             raise InputError(f"{where}: {theirs} holds rows of unequal shapes or objects: write it as one array")
-        if theirs != ours and ours not in _FLAGS:
+        if theirs != ours:
             choices.remark(f"{theirs} is read as {ours}")
     if "dones" in found and found.keys().isdisjoint({"terminals", "timeouts"}):
         found[choices.dones] = found.pop("dones")
