@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from shared.envs import robotics, silhouettes, terminations
-from shared.envs.modules import function_of
 from shared.envs.terminations import Terminated
 from shared.errors import InputError, reason
+from shared.modules import function_of
 from shared.names import D4RL_FACTS, OGBENCH_ENVS, OGBENCH_SETS, OGBENCH_TASKS, ROBOTS
 
 NO_TERMINATION = "none"

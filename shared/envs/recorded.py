@@ -10,8 +10,8 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from shared.envs.modules import module_of
 from shared.errors import InputError, reason
+from shared.modules import module_of
 from shared.names import MINARI
 
 _KEY = re.compile(r"\w[\w/-]*-v\d+")

@@ -14,9 +14,9 @@ from shared.envs import genuine, minatar, ogbench, recorded, robotics, silhouett
 from shared.envs.families import known
 from shared.envs.guarded import Guarded
 from shared.envs.images import pictured
-from shared.envs.modules import module_of
 from shared.envs.physics import D4RLAnt, D4RLHalfCheetah, D4RLHopper, D4RLWalker2d
 from shared.errors import InputError, reason
+from shared.modules import module_of
 from shared.names import MINARI, OGBENCH, is_file_name
 
 MAX_EPISODE_STEPS = 1000

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shared.envs.modules import has_module, module_of
 from shared.errors import InputError
+from shared.modules import has_module, module_of
 from shared.names import nearest
 
 ROOT = Path(__file__).resolve().parents[2]
