@@ -70,7 +70,10 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[
     how = parser.add_argument_group("how it is run")
     how.add_argument("--jobs", type=at_least(1), metavar="N", help="runs at a time (default: 1; on Ray any number)")
     how.add_argument(
-        "--threads", type=at_least(1), metavar="N", help="threads of each run (default: cores per job; on Ray 1)"
+        "--threads",
+        type=at_least(1),
+        metavar="N",
+        help="threads of each run (default: OMP_NUM_THREADS, or the cores per job; on Ray 1)",
     )
     how.add_argument(
         "--together", type=at_least(1), default=1, metavar="N", help="seeds of a JAX run in one program (default: 1)"
@@ -203,7 +206,9 @@ def _machines(options: argparse.Namespace, folder: Path) -> Processes | OnRay:
         threads = getattr(options, "threads", 1)
         given = {name: getattr(options, name) for name in RAYS_OWN if name in options}
         return OnRay(options.ray, Share(cpus=threads, jobs=jobs, **given), on_threads(threads), folder)
-    threads = getattr(options, "threads", max(1, (os.cpu_count() or 1) // (jobs or 1)))
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    default = int(asked) if asked.isdecimal() and int(asked) else max(1, (os.cpu_count() or 1) // (jobs or 1))
+    threads = getattr(options, "threads", default)
     return Processes(jobs or 1, on_threads(threads), folder / "logs")
 
 

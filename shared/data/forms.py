@@ -216,7 +216,7 @@ def _columns(content: Mapping[str, Any], where: str, choices: _Choices) -> dict[
             choices.remark(f"{theirs} is read as {ours}")
     if "dones" in found and found.keys().isdisjoint({"terminals", "timeouts"}):
         found[choices.dones] = found.pop("dones")
-        choices.remark(f"dones are read as {choices.dones}: --dones says otherwise")
+        choices.remark(f"dones are read as {choices.dones}: set --dones if they mean something else")
     if "indices" in content:
         found["indices"] = np.asarray(content["indices"])
     if lacking := [name for name in ("observations", "actions") if name not in found]:

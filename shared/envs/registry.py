@@ -72,7 +72,7 @@ def _registered(env_id: str) -> str:
     module, name = found["module"], found["name"]
     module_of(module, f"environment {env_id!r}")
     if name not in gymnasium.registry:
-        close = difflib.get_close_matches(name, gymnasium.registry, n=3, cutoff=0.5)
+        close = difflib.get_close_matches(name, gymnasium.registry, n=3, cutoff=0.7)
         instead = f": use {' or '.join(f'{module}:{other}' for other in close)}" if close else ""
         raise InputError(f"the module {module!r} registers no environment {name!r}{instead}")
     return name

@@ -1,5 +1,6 @@
 """`corl-twins sweep`: its expansion into runs, refusals before anything starts; no run is lost or made twice."""
 
+import argparse
 import dataclasses
 import fcntl
 import json
@@ -365,3 +366,14 @@ def running_run(folder: Path) -> int | None:
         if f"--runs_path={folder}" in words and "train" in words and process.info["status"] != psutil.STATUS_ZOMBIE:
             return process.pid
     return None
+
+
+@pytest.mark.parametrize(("variable", "threads"), [("1", "1"), ("", "7"), ("many", "7"), ("0", "7")])
+def test_the_threads_of_a_run_are_the_environments(
+    variable: str, threads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it sets none, and then the cores are divided by the jobs."""
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    monkeypatch.setattr(os, "cpu_count", lambda: 15)
+    machines = sweep._machines(argparse.Namespace(jobs=2), tmp_path)
+    assert machines._environment["OMP_NUM_THREADS"] == threads

@@ -65,7 +65,7 @@ def test_flat_arrays_under_other_names(tmp_path: Path) -> None:
     only = saved(tmp_path / "d.npz", **flat, dones=ENDS, infos=np.array([{}] * SIZE, dtype=object))
     found = forms.read(only)
     check(found, terminals=ENDS)
-    assert "dones are read as terminals: --dones says otherwise" in found.remarks
+    assert "dones are read as terminals: set --dones if they mean something else" in found.remarks
     check(forms.read(only, dones="timeouts"), terminals=np.zeros(SIZE, bool))
     starts = np.append(True, ENDS[:-1])
     for name, values in {"episode_starts": starts, "episode_ids": np.cumsum(starts)}.items():
