@@ -17,7 +17,7 @@ def test_both_twins_step_and_learn(name: str, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(online, "ROWS", 400)
     monkeypatch.setattr(online, "STEPS", 3)
     pair = PAIRS[name]
-    small = {**pair.variants["default"], **pair.settings.get("timed", {})}
+    small = {**pair.variants["default"], **pair.settings.get("timed", {}), "buffer_size": 1000}
     with mock.patch.dict(pair.settings, {"timed": small}):
         sides = online.sides_of(pair, tmp_path / "rows.hdf5")
         for side in sides.values():
