@@ -16,11 +16,13 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV): PyTorch, JAX, MuJoCo, Ray and the tools of development, some minutes and 4 GB,"
 	@echo "more with PyTorch for a GPU; uv is used if it is installed, because it is faster than pip"
-	@if command -v uv > /dev/null; then \
-		uv venv --quiet --clear --seed --python $(PYTHON) $(VENV) && uv pip install --python $(VENV) $(PINNED); \
-	else \
-		$(PYTHON) -m venv $(VENV) && $(VENV)/bin/python -m pip install --disable-pip-version-check $(PINNED); \
-	fi
+	@# A uv in the environment itself, if that is activated, would be deleted before it is done.
+	@case "$$(command -v uv)" in \
+	""|*/$(VENV)/*) \
+		$(PYTHON) -m venv $(VENV) && $(VENV)/bin/python -m pip install --disable-pip-version-check $(PINNED);; \
+	*) \
+		uv venv --quiet --clear --seed --python $(PYTHON) $(VENV) && uv pip install --python $(VENV) $(PINNED);; \
+	esac
 	touch $@
 
 run: setup
