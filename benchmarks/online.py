@@ -9,7 +9,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast
@@ -202,13 +202,12 @@ def main() -> None:
     if unknown := [name for name in names if name not in family]:
         parser.error(f"{', '.join(unknown)}: choose from {', '.join(family)}")
     facts = {**called("online"), "load_before": load(), "versions": versions("jax", "torch", "numpy", "mujoco")}
-    processes = Processes()
-    for name in tqdm(names or family, disable=None):
-        row = processes.run(measure, name) | {"measured": facts}
-        summary = {"hardware": hardware(), "algorithms": {name: row}}
-        print(table(summary))
-        print(write_rows("online", summary).relative_to(ROOT))
-    processes.close()
+    with closing(Processes()) as processes:
+        for name in tqdm(names or family, disable=None):
+            row = processes.run(measure, name) | {"measured": facts}
+            summary = {"hardware": hardware(), "algorithms": {name: row}}
+            print(table(summary))
+            print(write_rows("online", summary).relative_to(ROOT))
 
 
 if __name__ == "__main__":

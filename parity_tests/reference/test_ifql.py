@@ -1,6 +1,6 @@
 """IFQL in its authors' arrangement, in bare arrays: one loss, one gradient, one Adam. Six updates agree within 1e-12.
 
-Layers are those of FQL's derivation.
+The layers come from FQL's derivation.
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from shared.commands.common import Parser
-from shared.errors import InputError
 from shared.frameworks.twins import FRAMEWORKS, algorithms, load_twin, trainable
 from shared.interrupts import ended_at_once
 from shared.runs.configs import cli
@@ -20,11 +19,9 @@ def main(arguments: Sequence[str]) -> None:
         usage="%(prog)s FRAMEWORK ALGORITHM [--setting VALUE ...]",
         description="Trains an algorithm. `corl-twins train FRAMEWORK ALGORITHM --help` lists its settings.",
     )
-    parser.add_argument("framework", metavar="FRAMEWORK", help="torch or jax")
+    parser.add_argument("framework", choices=FRAMEWORKS, metavar="FRAMEWORK", help="torch or jax")
     parser.add_argument("algorithm", metavar="ALGORITHM", help=f"one of {', '.join(algorithms('torch'))}")
     options = parser.parse_args(arguments[:2])
-    if options.framework not in FRAMEWORKS:
-        raise InputError(f"{options.framework!r} is no framework: type corl-twins train torch ALGORITHM, or jax")
     name = trainable(options.framework, options.algorithm)
     with ended_at_once():
         twin = load_twin(options.framework, name)

@@ -1,7 +1,8 @@
 """Environments of other packages and of users' own, whose faults are reported in one line."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,11 @@ import gymnasium
 import numpy as np
 
 from shared.errors import InputError, RunError, reason
+
+_RETURNS = {
+    "reset": "an observation and a dictionary",
+    "step": "observation, reward, terminated, truncated and a dictionary",
+}
 
 
 class Guarded(gymnasium.Wrapper):
@@ -24,8 +30,9 @@ class Guarded(gymnasium.Wrapper):
         Raises:
             RunError: The environment raised an error, or did not return an observation and a dictionary.
         """
-        observation, info = self._called("reset", lambda: _pair(self.env.reset(seed=seed, options=options)))
-        return observation, info
+        with self._named("reset"):
+            observation, info = self.env.reset(seed=seed, options=options)
+            return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Makes a step; a reward may be an array of one number.
@@ -33,12 +40,14 @@ class Guarded(gymnasium.Wrapper):
         Raises:
             RunError: The environment raised an error, or did not return Gymnasium's five values.
         """
-        observation, reward, terminated, truncated, info = self._called("step", lambda: self.env.step(action))
-        return observation, self._called("step", lambda: np.asarray(reward).item()), terminated, truncated, info
+        with self._named("step"):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            return observation, np.asarray(reward).item(), terminated, truncated, info
 
-    def _called(self, what: str, call: Callable[[], Any]) -> Any:
+    @contextmanager
+    def _named(self, what: str) -> Iterator[None]:
         try:
-            return call()
+            yield
         except (InputError, RunError):
             raise
         except Exception as error:  # a user's environment may raise anything
@@ -48,14 +57,3 @@ class Guarded(gymnasium.Wrapper):
                 f"environment {self._id!r} failed in {what} ({type(error).__name__} in {place}: {reason(error)}); "
                 f"Gymnasium's {what} returns {_RETURNS[what]}"
             ) from error
-
-
-_RETURNS = {
-    "reset": "an observation and a dictionary",
-    "step": "observation, reward, terminated, truncated and a dictionary",
-}
-
-
-def _pair(returned: Any) -> tuple[Any, dict[str, Any]]:
-    observation, info = returned
-    return observation, info

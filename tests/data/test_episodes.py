@@ -218,6 +218,12 @@ def test_a_last_piece_that_is_cut() -> None:
     assert line.startswith("no terminal and no time limit ends an episode")
 
 
+def test_terminals_of_other_numbers() -> None:
+    raw = limited()
+    (line,) = said(raw | {"terminals": np.where(np.arange(len(raw["terminals"])) == 3, 0.5, 0.0)})
+    assert line == "1 of the terminals are neither 0 nor 1, and end an episode as 1 does"
+
+
 def test_good_data_are_not_talked_about() -> None:
     assert said(limited()) == []
     assert said(sources.read("mini/pendulum-replay").raw) == []

@@ -4,10 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.spaces import Discrete
 
 from shared.data import nsteps, sources, transitions
 from shared.errors import InputError
@@ -163,6 +166,21 @@ def test_another_kind_of_actions_is_refused_in_one_line(
         load_task(Config(env=str(path)), Preparation(normalise=False, finite=finite))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+class Numbered(CartPoleEnv):
+    """CartPole, whose actions are 1 and 2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = Discrete(2, start=1)
+
+
+def test_actions_that_an_environment_numbers_from_1_are_told(write_hdf5: WriteHDF5) -> None:
+    gymnasium.register("lab/Numbered-v0", Numbered)
+    path = write_hdf5(**OF_CARTPOLE | {"actions": ACTIONS + 1, "attributes": {"env_id": "lab/Numbered-v0"}})
+    with pytest.raises(InputError, match=r"actions 0 to 1, which it numbers from 1 \(subtract that in the file\)"):
+        load_task(Config(env=str(path)), Preparation(normalise=False, finite=True))
 
 
 @pytest.mark.parametrize(("env", "finite"), [("CartPole-v1", False), ("d4rl/hopper-v2", True)])

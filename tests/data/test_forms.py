@@ -59,7 +59,8 @@ def saved(path: Path, **arrays: Any) -> Path:
 def test_flat_arrays_under_other_names(tmp_path: Path) -> None:
     flat = {"obs": ROWS["observations"], "acts": ROWS["actions"], "rews": ROWS["rewards"][:, None]}
     told = saved(tmp_path / "a.npz", **flat, terminated=TERMINALS, truncated=ENDS & ~TERMINALS)
-    check(forms.read(told))
+    check(found := forms.read(told))
+    assert {"terminated is read as terminals", "truncated is read as timeouts"} <= set(found.remarks)
     check(forms.read(saved(tmp_path / "b.npz", **flat, dones=ENDS, terminals=TERMINALS)))
     check(forms.read(saved(tmp_path / "c.npz", **flat, dones=ENDS, timeouts=ENDS & ~TERMINALS)))
     only = saved(tmp_path / "d.npz", **flat, dones=ENDS, infos=np.array([{}] * SIZE, dtype=object))

@@ -30,6 +30,10 @@ def computes(device: str) -> bool:
     return device == "cpu" or (hasattr(module, "is_available") and module.is_available())
 
 
+def test_jax_s_name_for_a_gpu_is_pytorch_s_too() -> None:
+    assert torch_side.resolve_device("gpu") == torch_side.resolve_device("cuda")
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", all_device_types())
 def test_pytorch_computes_on_a_device_or_says_in_a_line_that_it_cannot(

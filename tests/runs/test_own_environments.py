@@ -181,9 +181,11 @@ class Faulty(gymnasium.Env):
         ),
     ],
 )
-def test_an_environment_that_fails_is_told_in_one_line(fault: str, message: str) -> None:
-    gymnasium.register(f"lab/Faulty-{fault}-v0", partial(Faulty, fault), max_episode_steps=3)
-    evaluate = Evaluator(f"lab/Faulty-{fault}-v0", n_episodes=1, seed=0)
+@pytest.mark.parametrize("limit", [3, None])
+def test_an_environment_that_fails_is_told_in_one_line(fault: str, message: str, limit: int | None) -> None:
+    """With and without a time limit, whose wrapper would notice missing values first."""
+    gymnasium.register(f"lab/Faulty-{fault}-{limit}-v0", partial(Faulty, fault), max_episode_steps=limit)
+    evaluate = Evaluator(f"lab/Faulty-{fault}-{limit}-v0", n_episodes=1, seed=0)
     with pytest.raises(RunError, match=message):
         evaluate(lambda observations: np.zeros((1, 1), np.float32))
 

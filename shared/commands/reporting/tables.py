@@ -291,13 +291,15 @@ def wall_hours(results: Sequence[tuple[int, Mapping[str, Any]]]) -> list[float]:
     Seeds that train together are consecutive, and each of them counts the seconds from its own beginning. Some of them
     may be missing.
     """
-    left, hours = list(results), []
-    while left:
-        first, at_once = left[0][0], left[0][1]["seeds_at_once"]
-        together = [found for seed, found in left if seed < first + at_once and found["seeds_at_once"] == at_once]
-        hours.append(max(found["seconds"] for found in together) / 3600)
-        left = [one for one in left if not any(one[1] is found for found in together)]
-    return hours
+    first: dict[int, int] = {}  # the first seed of the last process, by the number of its seeds
+    hours: dict[tuple[int, int], float] = defaultdict(float)
+    for seed, found in results:
+        at_once = found["seeds_at_once"]
+        if at_once not in first or seed >= first[at_once] + at_once:
+            first[at_once] = seed
+        process = at_once, first[at_once]
+        hours[process] = max(hours[process], found["seconds"] / 3600)
+    return list(hours.values())
 
 
 def settings(groups: Groups) -> Table:
