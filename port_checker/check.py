@@ -168,16 +168,16 @@ def explained(rung: str, diagnosis: Diagnosis) -> str:
     subject = f"Your {rung} ({', '.join(groups)})"
     if diagnosis.changes:
         several = " of these changes in it; nothing tells them apart" if len(diagnosis.changes) > 1 else ""
-        head = f"  {subject}: just what the reference gives with {'any' + several if several else 'this change in it'}."
+        head = f"  {subject} is just what the reference gives with {'any' + several if several else 'this change in it'}."
         return "\n".join([head, *map(told_change, diagnosis.changes)])
     if not diagnosis.mistakes:
         hints = "".join(f"\n  It may help: {hint}." for hint in diagnosis.hints)
         return f"  {subject}: no known mistake gives these numbers.{hints}"
     if len(diagnosis.mistakes) == 1:
-        head = f"  {subject}: just what the reference gives with this mistake in it."
+        head = f"  {subject} is just what the reference gives with this mistake in it."
     else:
         head = (
-            f"  {subject}: just what the reference gives with any of these mistakes in it; no check tells them apart."
+            f"  {subject} is just what the reference gives with any of these mistakes in it; no check tells them apart."
         )
     return "\n".join([head, *(told_change(change_of(mistake)) for mistake in diagnosis.mistakes)])
 

@@ -1,9 +1,11 @@
 """`corl-twins new my_algorithm --from td3_bc`: a pair of your own to start from, which all checks pass."""
 
 import argparse
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +136,8 @@ name = "{dashed}"
 version = "0.1.0"
 description = "{title} in PyTorch and in JAX"
 requires-python = ">=3.11"
-dependencies = ["corl-twins"]
+# Where this package was installed from when the project was made. Another machine needs a place that it can reach.
+dependencies = ["{requirement}"]
 
 [project.optional-dependencies]
 test = ["pytest>=8.3"]
@@ -176,7 +179,7 @@ README = """\
 {title} in PyTorch and in JAX, started from {source_title} ({paper}, {url}) with `corl-twins new`.
 
 ```
-pip install -e '.[test]'
+pip install -e '.[test]'  # pyproject.toml says where corl-twins comes from
 python {name}_jax.py --help  # the settings
 python {name}_jax.py  # trains on a bundled dataset
 corl-twins parity {name}_torch.py {name}_jax.py
@@ -194,6 +197,20 @@ gradient or update, and looks for the line to change.
 """
 
 
+def requirement() -> str:
+    """What pip installs this package from: the file, folder or repository that it was installed from itself."""
+    try:
+        recorded = distribution("corl-twins").read_text("direct_url.json")
+    except PackageNotFoundError:  # a clone that was never installed
+        return f"corl-twins @ {ROOT.as_uri()}"
+    if recorded is None:  # from an index of packages
+        return "corl-twins"
+    origin = json.loads(recorded)
+    if vcs := origin.get("vcs_info"):
+        return f"corl-twins @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
+    return f"corl-twins @ {origin['url']}"
+
+
 def project(folder: Path, source: str, name: str) -> Files:
     """A folder with both twins that depends on the installed package."""
     places = {framework: f"{name}_{framework}.py" for framework in FRAMEWORKS}
@@ -209,6 +226,7 @@ def project(folder: Path, source: str, name: str) -> Files:
         files[jax_file] = files[jax_file].replace("# ---- config", f"{line}# ---- config", 1)
     pair = PAIRS[source]
     facts = {"name": name, "dashed": name.replace("_", "-"), "title": in_camel_case(name)}
+    facts |= {"requirement": requirement()}
     facts |= {"source_title": pair.title, "paper": pair.paper, "url": pair.url}
     return files | {
         folder / "configs" / f"{name}.yaml": table(source, name),

@@ -191,6 +191,8 @@ def dataset_path(name: str) -> Path:
     """
     path = dataset_location(name)
     if not os.path.isfile(path):  # also for names that the system does not allow
+        if is_file_name(name):
+            raise InputError(f"there is no file {name!r}: check the path of the dataset")
         where = ", or set D4RL_DATASET_DIR to the folder that holds it" if name in D4RL_FACTS else ""
         raise InputError(f"dataset {name!r} is missing: put its file at {path}{where}")
     return path

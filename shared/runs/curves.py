@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 LABELS = {
-    "d4rl_normalized_score": "D4RL normalised score",
+    "d4rl_normalized_score": "D4RL score",
     "normalized_return_not_d4rl": "normalised return (not in D4RL's environment)",
     "normalized_return": "normalised return",
     "success_percent": "success rate in percent",

@@ -17,6 +17,7 @@ from shared.runs.episodes import cut_after
 from shared.runs.evaluators import note_cut
 from shared.runs.opening import check_actions
 from shared.runs.origin import origin_of
+from shared.runs.progress import warn
 from shared.runs.settings import RunConfig, TransitionsConfig
 from shared.runs.task import Task
 
@@ -39,6 +40,7 @@ def load_online_task(config: Any, finite: bool = False) -> Task:
         config.env, config.n_episodes, config.seed, max_steps=cut, frame_stack=config.reader.frame_stack
     )
     note_cut(evaluator, cut)
+    _tell_of_no_updates(config)
     rows, state_dim, action_dim = config.max_timesteps, evaluator.state_dim, evaluator.action_dim
     try:
         check_actions(f"environment {config.env!r}", evaluator.actions.finite, finite)
@@ -70,6 +72,14 @@ def load_online_task(config: Any, finite: bool = False) -> Task:
         fingerprint={"name": config.env},
         box=units.box,
     )
+
+
+def _tell_of_no_updates(config: Any) -> None:
+    """Warns if a run ends before its learning begins."""
+    for name in ("random_steps", "learning_starts"):
+        if getattr(config, name, 0) >= config.max_timesteps:
+            first = f"learning begins after {name} ({getattr(config, name):,})"
+            warn(f"a run of {config.max_timesteps:,} steps learns nothing: {first}; lower it or raise max_timesteps")
 
 
 def _bytes(state_dim: Shape) -> int:

@@ -201,7 +201,7 @@ def update(state"""
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("", "", ["  Your draws (indices, noise.target): just what the reference gives with this mistake in it.",
+        ("", "", ["  Your draws (indices, noise.target) is just what the reference gives with this mistake in it.",
                   "  * same noise at every update (corl_jax/td3_bc.py:"]),
         ("split(key)", "split(jax.random.fold_in(key, step // 2))",
          ["  Your draws (indices, noise.target): no known mistake gives these numbers.",

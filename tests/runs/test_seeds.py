@@ -42,7 +42,7 @@ TOGETHER = ["td3_bc", "cql", "dt", "model_based/mopo"]
 # In double precision. 2.3e-14 was measured; another machine's products may add in another order.
 ROUNDING = 1e-11
 SHORT = {"max_timesteps": 6, "eval_freq": 6, "n_episodes": 1, "batch_size": 8}
-METRIC = "D4RL normalised score over the last evaluations, 3 at most"
+METRIC = "D4RL score over the last evaluations, 3 at most"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -447,7 +447,7 @@ def on_four_devices(folder: Path, programs: Path) -> list[Path]:
     command += [f"--{name}={value}" for name, value in (SHORT | {"runs_path": folder}).items()]
     done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1].startswith(
-        "4 seeds, D4RL normalised score over the last evaluations, 3 at most: "
+        "4 seeds, D4RL score over the last evaluations, 3 at most: "
     )
     return sorted(folder.iterdir())
 
