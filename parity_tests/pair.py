@@ -11,7 +11,6 @@ from functools import cached_property, partial
 from types import ModuleType
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 
 from parity_tests.families import Family
@@ -19,40 +18,6 @@ from parity_tests.losses import Loss, losses_of
 from shared.data import transitions
 from shared.data.transitions import Batch
 from shared.frameworks.twins import load_twin
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Facts for the checks without a reference (`test_properties.py`).
-
-    Attributes:
-        rewarded: The loss that learns from the batch's rewards; empty if there is none, and no target is bootstrapped.
-        target_inputs: The arguments of `td_target`.
-        rate: The setting for the rate of the target networks; without such a setting they become copies.
-        lagging: Target networks that follow their network as it was before the step.
-        first_delayed: The first update in which the actor learns, if it learns every `policy_freq` updates.
-        imitation: The loss of behaviour cloning for an actor and a batch, if the actor must do more than clone.
-        sharp: Temperatures and weights at which values matter after a few updates.
-    """
-
-    rewarded: str = ""
-    target_inputs: Sequence[str] = ("batch", "noise")
-    rate: str = "tau"
-    lagging: Sequence[str] = ()
-    first_delayed: int | None = None
-    imitation: Callable[[Any, Any], Any] | None = None
-    sharp: Mapping[str, Any] = field(default_factory=dict)
-
-
-def squared_error(actor: Any, batch: Any) -> Any:
-    """Behaviour cloning with a deterministic policy."""
-    return jnp.square(actor(batch.observations) - batch.actions).mean()
-
-
-def unlikelihood(actor: Any, batch: Any) -> Any:
-    """Behaviour cloning with a normal policy: the negative log-likelihood of the data, without constants."""
-    mean, std = actor(batch.observations)
-    return (jnp.square(batch.actions - mean) / (2.0 * jnp.square(std)) + jnp.log(std)).sum(axis=-1).mean()
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +39,6 @@ class Pair:
             size`, a `timed` one, the program whose operations are `counted`, and updates `on device` alone, for CUDA
             graphs.
         tolerances: By precision and rung, if this pair cannot meet the ladder's own; `recording` is for CUDA graphs.
-        facts: Facts for the checks without a reference.
     """
 
     name: str
@@ -87,7 +51,6 @@ class Pair:
     variants: Mapping[str, dict[str, Any]] = field(default_factory=lambda: {"default": {}})
     settings: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     tolerances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    facts: Facts = Facts()
 
     # Prefixes of outputs that need more than a network's weights and a batch; a checked file may omit them
     corners: ClassVar[Sequence[str]] = ()

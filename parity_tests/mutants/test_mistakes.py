@@ -5,7 +5,6 @@ import pytest
 from parity_tests.engine.precision import both_in
 from parity_tests.ladder.rungs import RUNGS
 from parity_tests.ladder.scene import Scene
-from parity_tests.ladder.test_properties import BY_NAME
 from parity_tests.mutants.planted import MISTAKES, Mistake, edit_of, with_mistake
 from parity_tests.pairs import PAIRS
 
@@ -34,16 +33,3 @@ def test_mistake_is_caught(mistake: Mistake) -> None:
         scene = Scene.create(PAIRS[mistake.pair], with_mistake(mistake), mistake.variant, "cornered", rung.warm)
         found = rung.climb(scene)
     assert any(not value <= FAR * rung.float64 for value in found.values()), found
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("mistake", named([mistake for mistake in MISTAKES if mistake.breaks]))
-def test_property_catches_a_mistake(mistake: Mistake) -> None:
-    """Each property catches the published mistakes that are planted into our twins."""
-    with both_in("float64"), pytest.raises(AssertionError):
-        BY_NAME[mistake.breaks](mistake.pair, with_mistake(mistake))
-
-
-def test_every_property_has_caught_a_mistake() -> None:
-    """A property that has not might check nothing."""
-    assert {mistake.breaks for mistake in MISTAKES} - {""} == BY_NAME.keys()

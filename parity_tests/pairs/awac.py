@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair, unlikelihood
+from parity_tests.pair import Pair
 
 SMALL = {"hidden_dim": 64}
 
@@ -33,5 +33,4 @@ PAIR = Adapter(
         # With such a low temperature, weights reach their cap; with such a large rate, the deviations move.
         "sharp": SMALL | {"advantage_temperature": 0.01, "discount": 0.9, "tau": 0.1, "learning_rate": 3e-3},
     },
-    facts=Facts(rewarded="critic_loss", imitation=unlikelihood, sharp={"advantage_temperature": 0.01}),
 )

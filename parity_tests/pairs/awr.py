@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 from shared.data.returns import extract_episodes
 from shared.data.transitions import normalise_states
 from shared.frameworks.twins import load_twin
@@ -94,7 +94,6 @@ PAIR = Adapter(
         }
         | {"minibatch_size": 5, "value_updates": 13, "actor_updates": 7, "value_lr": 2e-4, "actor_lr": 1e-4},
     },
-    facts=Facts(imitation=unlikelihood),
     settings={
         "full size": {"value_updates": 16, "actor_updates": 16},
     },

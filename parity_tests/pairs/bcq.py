@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 from parity_tests.pairs.finetune_spot import pretrained
 from parity_tests.pairs.plas import AS_WARM
 
@@ -60,7 +60,6 @@ PAIR = Adapter(
         # At the end of the updates of the VAE alone
         "vae": SMALL | {"vae_iterations": AS_WARM, "n_action_samples": 3},
     },
-    facts=Facts(rewarded="critic_loss"),
     settings={
         "full size": {"n_action_samples": 10},
     },

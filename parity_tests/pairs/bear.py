@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 from parity_tests.pairs.plas import AS_WARM
 
 SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32), "vae_hidden_dims": (32, 32)}
@@ -100,7 +100,6 @@ PAIR = Adapter(
         "light": SMALL
         | {"imitation_steps": 0, "n_action_samples": 3, "initial_alpha": math.exp(-5.0), "alpha_threshold": 2.0},
     },
-    facts=Facts(rewarded="critic_loss"),
     settings={
         "full size": {"imitation_steps": 3, "n_action_samples": 10},
         "timed": {"imitation_steps": 0},

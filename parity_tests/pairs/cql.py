@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 
 SMALL = {"cql_n_actions": 4, "hidden_dim": 32}
 
@@ -69,5 +69,4 @@ PAIR = Adapter(
         | {"backup_entropy": True, "cql_max_target_backup": True}
         | {"cql_clip_diff_min": 3.9, "cql_clip_diff_max": 4.3, "cql_lagrange": True},
     },
-    facts=Facts(rewarded="critic_loss", rate="tau"),
 )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair, unlikelihood
+from parity_tests.pair import Pair
 
 SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32)}
 
@@ -58,5 +58,4 @@ PAIR = Adapter(
         | {"advantage_type": "max", "target_update_type": "hard", "target_update_period": 3, "tau": 0.1}
         | {"n_critics": 2, "n_action_samples": 2},
     },
-    facts=Facts(rewarded="critic_loss", imitation=unlikelihood),
 )

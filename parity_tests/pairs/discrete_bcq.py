@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, FinitePair
+from parity_tests.pair import FinitePair
 
 SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e-3}
 
@@ -58,5 +58,4 @@ PAIR = Adapter(
         | {"n_critics": 2, "target_update_period": 5, "penalize_log_probs": True, "logit_penalty": 0.2},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,), "adam_eps": 3e-3},
     },
-    facts=Facts(rewarded="critic_loss", target_inputs=("batch",), rate=""),
 )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, FinitePair
+from parity_tests.pair import FinitePair
 from parity_tests.pairs import quantiles
 
 SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e-3}
@@ -44,5 +44,4 @@ PAIR = Adapter(
         "images": SMALL | quantiles.VARIANTS["images"] | {"crop_padding": 2},
         "ensemble": SMALL | {"n_critics": 2, "target_update_period": 5, "cql_alpha": 0.3},
     },
-    facts=Facts(rewarded="critic_loss", rate=""),
 )

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.nn import log_softmax
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, FinitePair
+from parity_tests.pair import FinitePair
 
 SMALL = {"hidden_dims": (64, 48)}
 
@@ -70,13 +70,6 @@ PAIR = Adapter(
         },
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,)},
     },
-    facts=Facts(
-        rewarded="q_loss",
-        target_inputs=("batch",),
-        lagging=("critic_target",),
-        imitation=unlikelihood,
-        sharp={"inverse_temperature": 100.0},
-    ),
     settings={
         # The schedule gives a Python number, which a recording would fix.
         "on device": {"opt_decay_schedule": "none"},

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, FinitePair
+from parity_tests.pair import FinitePair
 
 SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "actor_lr": 1e-3, "critic_lr": 1e-3}
 
@@ -58,5 +58,4 @@ PAIR = Adapter(
         | {"temperature_lr": 0.0, "initial_temperature": 2.0, "n_critics": 1, "target_update_period": 5},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,)},
     },
-    facts=Facts(rewarded="critic_loss", target_inputs=("batch",), rate=""),
 )

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, OTHER, SMALL, outputs
 from shared.data.transitions import extract_transitions
 
@@ -38,7 +38,6 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/2110.01548",
     benchmark_updates=24,
     variants={"default": SMALL, "other": OTHER | {"eta": 3.0}},
-    facts=Facts(rewarded="critic_loss"),
     tolerances={
         "float32": FLOAT32,
         "float64": FLOAT64,

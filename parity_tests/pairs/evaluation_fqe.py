@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 from shared.data.transitions import SarsaBatch, extract_sarsa, normalise
 
 # Trained in a moment by `corl_torch/online/td3.py --env mini/hopper-mostly-expert --actor_hidden_dims [16]
@@ -71,7 +71,6 @@ PAIR = Adapter(
         "other": SMALL | {"n_critics": 2, "target_update_period": 8, "discount": 0.9, "learning_rate": 1e-3},
         "each": SMALL | {"n_critics": 3, "target_update_period": 1},
     },
-    facts=Facts(rewarded="critic_loss", target_inputs=("batch",)),
     settings={
         "full size": {"policy": str(POLICY)},
     },

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair, unlikelihood
+from parity_tests.pair import Pair
 from parity_tests.pairs import awac
 from parity_tests.pairs.finetune_iql import FILLED
 
@@ -29,5 +29,4 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/2006.09359",
     benchmark_updates=50,
     variants=awac.PAIR.variants,
-    facts=Facts(rewarded="critic_loss", imitation=unlikelihood, sharp={"advantage_temperature": 0.01}),
 )

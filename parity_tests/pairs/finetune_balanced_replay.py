@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 
 # The numbers of sampled actions, members and action components differ, so that no axis can be mistaken for another.
 SMALL = {"cql_n_actions": 5, "hidden_dim": 16, "n_ensemble": 2, "buffer_size": 200, "critic_n_hiddens": 2}
@@ -151,7 +151,6 @@ PAIR = Adapter(
         | {"offline_iterations": 16, "learning_starts": 0, "online_share": 0.4, "density_temperature": 2.0}
         | {"cql_alpha": 3.0, "batch_size": 31, "n_ensemble": 1, "critic_n_hiddens": 1, "density_lr": 1e-3},
     },
-    facts=Facts(rewarded="critic_loss", rate="tau"),
     settings={
         "run": {"buffer_size": 50_000, "learning_starts": 0},
         "timed": {"learning_starts": 0},

@@ -100,5 +100,4 @@ PAIR = Adapter(
         "other": dict(finetune_cql.PAIR.variants["other"])
         | {"offline_share": 0.25, "cql_clip_diff_min": 5.4, "cql_clip_diff_max": 5.7},
     },
-    facts=finetune_cql.PAIR.facts,
 )

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 from parity_tests.pairs import cql
 from parity_tests.pairs.finetune_iql import FILLED
 
@@ -80,7 +80,6 @@ PAIR = Adapter(
         | {"cql_alpha": 1.5, "cql_alpha_online": 0.5, "critic_n_hiddens": 1, "offline_iterations": 20}
         | {"cql_clip_diff_min": 4.4, "cql_clip_diff_max": 4.7},
     },
-    facts=Facts(rewarded="critic_loss", rate="tau"),
     tolerances={
         # In "other" the conservative terms almost cancel in the gradient of a critic's last bias, a single number. It
         # steps by a hundredth: 1.9e-5 measured after an update.

@@ -36,5 +36,4 @@ PAIR = Adapter(
         "other": dict(fql.PAIR.variants["other"])
         | {"actor_hidden_dims": (16, 24), "critic_hidden_dims": (24, 16), "flow_steps": 2},
     },
-    facts=fql.PAIR.facts,
 )

@@ -44,5 +44,4 @@ PAIR = Adapter(
         | {"offline_iterations": 40, "value_lr": 1e-3, "critic_lr": 1e-4, "actor_lr": 1e-3, "expl_noise": 0.5},
         "dropout": {"actor_dropout": 0.1},
     },
-    facts=iql.PAIR.facts,
 )

@@ -1,6 +1,5 @@
 """ReBRAC, offline to online, on the ladder."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -61,5 +60,4 @@ PAIR = Adapter(
         | {"offline_iterations": 20, "online_iterations": 5, "online_share": 0.75, "expl_noise": 1.0},
     },
     # The offline twin's checks cover when the actor steps, and the shipped path covers its phase.
-    facts=replace(rebrac.PAIR.facts, first_delayed=None),
 )

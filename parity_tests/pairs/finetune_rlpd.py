@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Loss, Pair
 from shared.data.transitions import extract_transitions
 
 # Learning starts within a call of the online phase, and before the warm updates are over.
@@ -83,7 +83,6 @@ PAIR = Adapter(
         | {"critic_updates": 2, "n_target_critics": 1, "offline_iterations": 25, "learning_starts": 5}
         | {"target_entropy": -4.0, "temperature_lr": 1e-2, "hidden_dims": (32,)},
     },
-    facts=Facts(rewarded="critic_loss", target_inputs=("batch", "target", "subset")),
     settings={
         "run": {"learning_starts": 0},
         "counted": {"critic_updates": 1},

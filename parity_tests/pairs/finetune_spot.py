@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair, squared_error
+from parity_tests.pair import Pair
 from parity_tests.pairs.finetune_iql import FILLED
 
 SMALL = {"vae_hidden_dim": 32}
@@ -89,7 +89,6 @@ PAIR = Adapter(
         | {"vae_iterations": 31, "vae_lr": 3e-4, "kl_weight": 0.1, "vae_latent_dim": 5, "iwae": True, "num_samples": 3}
         | {"offline_iterations": 1, "online_iterations": 0, "lambd_cool": True, "policy_freq": 1},
     },
-    facts=Facts(rewarded="critic_loss", target_inputs=("batch", "noise", "discount"), imitation=squared_error),
     settings={
         "full size": {"vae_iterations": 3},
         "timed": {"vae_iterations": 0},

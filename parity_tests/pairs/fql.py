@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 
 SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32)}
 
@@ -39,5 +39,4 @@ PAIR = Adapter(
         | {"q_agg": "min", "normalize_q": True, "actor_ln": True, "critic_ln": False}
         | {"flow_steps": 3, "distill_coef": 0.3, "discount": 0.9, "tau": 0.1, "learning_rate": 1e-3},
     },
-    facts=Facts(rewarded="critic_loss", lagging=("critic_target",)),
 )

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair, unlikelihood
+from parity_tests.pair import Pair
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
@@ -65,7 +65,4 @@ PAIR = Adapter(
         "dropout": {"actor_dropout": 0.1},
         "images": {"encoder": "minatar", "frame_stack": 2, "crop_padding": 2},
     },
-    facts=Facts(
-        rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"inverse_temperature": 100.0}
-    ),
 )

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, OTHER, SMALL, outputs
 from shared.data.transitions import extract_transitions
 
@@ -36,7 +36,6 @@ PAIR = Adapter(
         "other": OTHER | {"edac_init": True},
         "layer norm": SMALL | {"critic_ln": True, "edac_init": True},
     },
-    facts=Facts(rewarded="critic_loss"),
     settings={
         # A tenth of the default batch size, because the warm updates would take minutes, and heads that start small.
         # With PyTorch's own heads, the actions for the made-up rows are very close to their bounds. There float32 has

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts
 from parity_tests.pairs import cql
 from parity_tests.pairs.imagined import LEARNT, ImaginedPair, replays, rolled_out
 
@@ -71,7 +70,6 @@ PAIR = Adapter(
         | {"cql_joint_logsumexp": False, "cql_temp": 0.5, "uniform_rollout": True}
         | {"cql_lagrange": True, "alpha_prime_lr": 1e-2},
     },
-    facts=Facts(rewarded="critic_loss"),
     settings={"full size": LEARNT},
     tolerances={
         # As for MOPO: near an action's bound, 1 - tanh(u)^2 loses most of its digits, differently in each framework.

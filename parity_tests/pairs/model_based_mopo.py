@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts
 from parity_tests.pairs.imagined import LEARNT, ImaginedPair, replays, rolled_out
 
 SMALL: dict[str, Any] = {"hidden_dims": (48, 40), "rollout_batch_size": 30, "rollout_length": 3, "rollout_freq": 4} | {
@@ -75,7 +74,6 @@ PAIR = Adapter(
             "rollout_length": 1,
         },
     },
-    facts=Facts(rewarded="critic_loss"),
     settings={"full size": LEARNT},
     tolerances={
         # As for SAC-N: near an action's bound, 1 - tanh(u)^2 loses most of its digits, differently in each framework. A

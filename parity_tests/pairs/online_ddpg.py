@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 from parity_tests.pairs import quantiles
 
 SMALL = {"env": "mini/hopper-mostly-expert", "actor_hidden_dims": (64, 48), "critic_hidden_dims": (48, 64)}
@@ -52,5 +52,4 @@ PAIR = Adapter(
         "other": SMALL | {"n_critics": 2, "discount": 0.9, "tau": 0.1, "actor_lr": 1e-3, "critic_lr": 1e-4},
         **{name: SMALL | settings for name, settings in quantiles.CONTINUOUS.items()},
     },
-    facts=Facts(rewarded="critic_loss"),
 )

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, FinitePair
+from parity_tests.pair import FinitePair
 from parity_tests.pairs import quantiles
 
 SMALL = {"env": "CartPole-v1", "hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e-3}
@@ -76,5 +76,4 @@ PAIR = Adapter(
         "images": SMALL | quantiles.VARIANTS["images"] | {"encoder": "nature", "frame_stack": 1, "n_critics": 1},
         "ensemble": SMALL | {"n_critics": 2, "target_update_period": 5},
     },
-    facts=Facts(rewarded="critic_loss", rate=""),
 )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 from parity_tests.pairs import quantiles
 
 SMALL = {"env": "mini/hopper-mostly-expert", "actor_hidden_dims": (64, 48), "critic_hidden_dims": (48, 64)}
@@ -58,5 +58,4 @@ PAIR = Adapter(
         "each": SMALL | {"policy_freq": 1, "n_critics": 1, "tau": 0.1},
         **{name: SMALL | settings for name, settings in quantiles.CONTINUOUS.items()},
     },
-    facts=Facts(rewarded="critic_loss", first_delayed=1),
 )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 from parity_tests.pairs.finetune_spot import pretrained
 
 # One more than the ladder's warm updates, so that the first update after those is the VAE's last one.
@@ -63,7 +63,6 @@ PAIR = Adapter(
         | {"vae_iterations": AS_WARM, "vae_lr": 3e-4, "kl_weight": 2.0, "lam": 0.75}
         | {"perturbation": True, "action_flexibility": 0.2},
     },
-    facts=Facts(rewarded="critic_loss", target_inputs=("batch",)),
     settings={
         "full size": {"vae_iterations": 3},
         "timed": {"vae_iterations": 0},

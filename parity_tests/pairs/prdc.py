@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair, squared_error
+from parity_tests.pair import Pair
 
 SMALL = {"env": "mini/hopper-mostly-expert", "actor_hidden_dims": (64, 48), "critic_hidden_dims": (48, 64)}
 
@@ -67,7 +67,6 @@ PAIR = Adapter(
         },
         "each": SMALL | {"policy_freq": 1, "n_critics": 1, "tau": 0.1},
     },
-    facts=Facts(rewarded="critic_loss", first_delayed=1, imitation=squared_error, sharp={"alpha": 0.01}),
     settings={
         "on device": {"search": "brute"},
     },

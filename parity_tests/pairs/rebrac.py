@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair, squared_error
+from parity_tests.pair import Pair
 from shared.data.transitions import extract_sarsa
 
 SMALL = {"hidden_dim": 64}
@@ -48,11 +48,4 @@ PAIR = Adapter(
         | {"actor_n_hiddens": 1, "critic_n_hiddens": 2, "actor_ln": True, "critic_ln": False}
         | {"normalize_q": False, "policy_freq": 1, "policy_noise": 1.0, "noise_clip": 2.0},
     },
-    facts=Facts(
-        rewarded="critic_loss",
-        lagging=("actor_target",),
-        first_delayed=1,
-        imitation=squared_error,
-        sharp={"actor_bc_coef": 0.01},
-    ),
 )

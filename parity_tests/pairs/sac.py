@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 from parity_tests.pairs import quantiles
 
 # Learning begins within the first block of the short runs, after a few uniform actions.
@@ -62,5 +62,4 @@ PAIR = Adapter(
         "implicit": SMALL | {"critic": "iqn", "n_quantiles": 6, "n_greedy_quantiles": 4, "embed_size": 8},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "crop_padding": 2, "hidden_dim": 24},
     },
-    facts=Facts(rewarded="critic_loss"),
 )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair, squared_error
+from parity_tests.pair import Pair
 
 
 class Adapter(Pair):
@@ -35,5 +35,4 @@ PAIR = Adapter(
         "default": {},
         "other": {"policy_freq": 3, "discount": 0.9, "tau": 0.1, "alpha": 1.0, "policy_noise": 0.5, "noise_clip": 0.3},
     },
-    facts=Facts(rewarded="critic_loss", first_delayed=2, imitation=squared_error),
 )

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair
+from parity_tests.pair import Pair
 from parity_tests.pairs.plas import AS_WARM
 
 WIDTHS = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32), "vae_hidden_dims": (32, 32)}
@@ -113,7 +113,6 @@ PAIR = Adapter(
         # With its weight at the lower one
         "light": SMALL | {"imitation_steps": 0, "initial_alpha": math.exp(-5.0), "alpha_threshold": 2.0},
     },
-    facts=Facts(rewarded="critic_loss"),
     settings={
         "run": {"n_target_samples": 2, "n_passes": 2, "n_action_samples": 2},
         "full size": {"imitation_steps": 3, "n_target_samples": 2, "n_passes": 3, "n_action_samples": 3},

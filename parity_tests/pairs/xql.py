@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Pair, unlikelihood
+from parity_tests.pair import Pair
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
@@ -79,15 +79,12 @@ PAIR = Adapter(
         }
         | {"max_timesteps": 40},
     },
-    facts=Facts(
-        rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"inverse_temperature": 100.0}
-    ),
     settings={
         # The schedule gives a Python number, which a recording would fix.
         "on device": {"opt_decay_schedule": "none"},
     },
     tolerances={
         # Exponentials of errors up to 7 magnify rounding: measured 2e-5 in a loss, 5e-5 in Adam's moments.
-        "float32": {"loss": 5e-5, "update": 1e-4},
+        "float32": {"update": 1e-4},
     },
 )

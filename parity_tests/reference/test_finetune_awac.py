@@ -1,12 +1,10 @@
 """AWAC, offline to online: six updates in each phase and a whole loop are bitwise equal; mistakes are caught."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from corl_torch.finetune import awac
 from parity_tests.reference.common import (
@@ -19,7 +17,7 @@ from parity_tests.reference.common import (
     columns_of,
     same_draws,
 )
-from parity_tests.reference.finetune import CAPACITY, Lived, assert_same_life, derived, patched, run_of, write_dataset
+from parity_tests.reference.finetune import CAPACITY, Lived, assert_same_life, derived, run_of, write_dataset
 from parity_tests.reference.test_awac import (
     OTHER,
     ReferenceAWAC,
@@ -28,10 +26,7 @@ from parity_tests.reference.test_awac import (
     assert_same_start,
 )
 from shared.data.transitions import Batch
-from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take
-from shared.frameworks.torch_ring import Ring
-from shared.runs import preparation
 from shared.runs.configs import read_file
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -111,54 +106,3 @@ def test_corls_file_loads(tmp_path: Path) -> None:
     (tmp_path / "pen.yaml").write_text(text)
     config = read_file(awac.TrainConfig, "finetune/awac", tmp_path / "pen.yaml")
     assert (config.max_timesteps, config.discount, config.eval_seed) == (1_500_000, 0.9, 70)
-
-
-# ---- mistakes ------------------------------------------------------------------------------------------------------
-
-take_step, policy = Stepper.step, awac.policy
-
-
-class FromTheWrongEnd(Ring):
-    """Overwrites the newest row of the dataset first."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._pointer = self.size - 1
-
-
-def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:
-    """Stores a time limit as a terminal."""
-    step = take_step(self, action, then)
-    return step._replace(terminal=step.terminal or step.timeout)
-
-
-def noisy_policy(actor: awac.Actor, observations: Tensor) -> Tensor:
-    """Acts with noise, as in exploration."""
-    return policy(actor, observations) + 0.1 * torch.randn(len(observations), ACTION_DIM)
-
-
-def uncut(self: awac.AWAC, observations: Tensor, noise: awac.Exploration) -> Tensor:
-    """Returns an unclipped sample, which the environment would clip only after it is stored."""
-    mean, std = self.actor(observations)
-    return (mean + noise.action * std).detach()
-
-
-MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
-    "reward of an online step not scaled": (preparation, "_step_reward", lambda *_: lambda reward: reward),
-    "buffer overwritten from the wrong end": (awac, "Ring", FromTheWrongEnd),
-    "online steps not stored": (Ring, "push", lambda self, columns: None),
-    "exploration without noise": (awac.AWAC, "explore", lambda self, s, noise: policy(self.actor, s).detach()),
-    "exploration not cut": (awac.AWAC, "explore", uncut),
-    "noise on evaluation": (awac, "policy", noisy_policy),
-}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_the_loop_is_caught(mistake: str, tmp_path: Path) -> None:
-    """The comparison of the loops fails."""
-    with patched(MISTAKES[mistake]):
-        ours, theirs = lives(tmp_path, SETTINGS["weights at their cap"])
-    with pytest.raises(AssertionError):
-        assert_same_life(ours, theirs)

@@ -4,7 +4,6 @@ An update is CQL's derivation, except for the critics' loss, which is written ag
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +39,17 @@ from parity_tests.reference.finetune import (
 from parity_tests.reference.test_cql import assert_bounded_deviation, assert_bounded_multiplier
 from parity_tests.reference.test_finetune_cql import (
     EARLIER,
-    FromTheWrongEnd,
     TwoPhases,
     assert_acts,
     assert_seeded_weights,
-    taken,
 )
 from shared import names
 from shared.data import returns
 from shared.data.returns import CalibrationBatch
 from shared.data.transitions import Batch
 from shared.envs.scores import reference as scores_of
-from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take
-from shared.frameworks.torch_ring import Ring, take_both
-from shared.runs import extraction, preparation
+from shared.frameworks.torch_ring import take_both
 from shared.runs.configs import read_file
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -343,63 +338,3 @@ def test_corls_file_loads(tmp_path: Path) -> None:
     (tmp_path / "umaze.yaml").write_text(text)
     config = read_file(cal_ql.TrainConfig, "finetune/cal_ql", tmp_path / "umaze.yaml")
     assert (config.max_timesteps, config.cql_clip_diff_min, config.cql_lagrange) == (2_000_000, -200.0, True)
-
-
-# ---- mistakes ------------------------------------------------------------------------------------------------------
-
-
-def _calibrated_online(self: cal_ql.CalQL, batch: CalibrationBatch, noise: Any, weight: float, floor: Tensor) -> Any:
-    return _critic_loss(self, batch, noise, weight, batch.returns)
-
-
-def _weight_kept(self: cal_ql.CalQL, batch: CalibrationBatch, noise: cal_ql.Noise) -> dict[str, Tensor]:
-    self.hp = replace(self.hp, cql_alpha_online=self.hp.cql_alpha)
-    return _update(self, batch, noise)
-
-
-def _targets_reset(self: cal_ql.CalQL, batch: CalibrationBatch, noise: cal_ql.Noise) -> dict[str, Tensor]:
-    if self.total_it == self.hp.offline_iterations:
-        self.critic_1_target.load_state_dict(self.critic_1.state_dict())
-    return _update(self, batch, noise)
-
-
-def _rewards_as_returns(steps: Batch) -> CalibrationBatch:
-    return CalibrationBatch(*steps, steps.rewards)
-
-
-_critic_loss, _update, _shares = cal_ql.CalQL.critic_loss, cal_ql.CalQL.update, cal_ql.shares
-_with_returns = cal_ql.with_returns
-LOOP_MISTAKES: dict[str, Callable[[], tuple[Any, str, Any]]] = {
-    "time limit stored as terminal": lambda: taken(lambda _, s: s._replace(terminal=s.terminal or s.timeout)),
-    "reward of an online step not scaled": lambda: (preparation, "_step_reward", lambda *_: lambda reward: reward),
-    "statistics taken anew": lambda: (Stepper, "__init__", test_finetune_cql.statistics_anew),
-    "buffer overwritten from the wrong end": lambda: (cal_ql, "Ring", FromTheWrongEnd),
-    "online steps not stored": lambda: (Ring, "push", lambda self, columns: setattr(self, "size", 1)),
-    "mixing ratio inverted": lambda: (cal_ql, "shares", lambda hp: _shares(hp)[::-1]),
-    "calibrated online": lambda: (cal_ql.CalQL, "critic_loss", _calibrated_online),
-    "returns without a discount": lambda: (
-        cal_ql, "with_returns", lambda data, discount, failure: _with_returns(data, 1.0, failure)
-    ),
-    "returns of a step are its reward": lambda: (cal_ql, "unknown_returns", _rewards_as_returns),
-    "trajectories run over a jump and a limit": lambda: (
-        extraction, "extract_ended", lambda raw, limit: returns.extract_ended(raw, None)
-    ),
-    "cql_alpha kept at the switch": lambda: (cal_ql.CalQL, "update", _weight_kept),
-    "targets reset at the switch": lambda: (cal_ql.CalQL, "update", _targets_reset),
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The derivation's loop, which no mistake in the twin changes."""
-    return life(tmp_path_factory.mktemp("right"), LOOP)[1]()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("mistake", LOOP_MISTAKES)
-def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
-    """The comparison of the loops fails."""
-    with patched(LOOP_MISTAKES[mistake]()):
-        ours, _ = life(tmp_path, LOOP)
-    with pytest.raises(AssertionError):
-        assert_same_life(ours, theirs)

@@ -32,17 +32,12 @@ from parity_tests.reference.finetune import (
     Lived,
     assert_same_life,
     derived,
-    patched,
     run_of,
     write_dataset,
 )
 from parity_tests.reference.test_cql import ReferenceCQL, assert_bounded_deviation, assert_bounded_multiplier
-from shared.data.rewards import ScaledRewards
 from shared.data.transitions import Batch
-from shared.envs.stepping import Step, Stepper
 from shared.frameworks.torch_data import take
-from shared.frameworks.torch_ring import Ring
-from shared.runs import preparation
 
 SMALL = {"hidden_dim": 16, "batch_size": 16, "cql_n_actions": 3}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -218,80 +213,3 @@ def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
     """The twin's replay buffer and batches equal the derivation's."""
     ours, theirs = life(tmp_path, settings)
     assert_same_life(ours, theirs())
-
-
-# ---- mistakes ------------------------------------------------------------------------------------------------------
-
-
-class FromTheWrongEnd(Ring):
-    """Writes in reverse order."""
-
-    def push(self, columns: Any) -> None:
-        """Writes each row before the previous one."""
-        super().push(columns)
-        self._pointer = (self._pointer - 2) % len(self.rows[0])
-
-
-def taken(change: Callable[[Stepper, Step], Step]) -> tuple[Any, str, Any]:
-    """Changes every step of the environment."""
-    take_step = Stepper.step
-    return Stepper, "step", lambda self, action, then=None: change(self, take_step(self, action, then))
-
-
-def statistics_anew(self: Stepper, env_id: str, mean: Any, std: Any, learnt: Any, **how: Any) -> None:
-    """Uses other statistics, as if they included experience."""
-    _begin(self, env_id, mean + 0.1, 1.1 * std, learnt, **how)
-
-
-def _targets_reset(self: cql.CQL, batch: Batch, noise: cql.Noise) -> dict[str, Tensor]:
-    if self.total_it == self.hp.offline_iterations:
-        self.critic_1_target.load_state_dict(self.critic_1.state_dict())
-    return _update(self, batch, noise)
-
-
-def _weight_kept(self: cql.CQL, batch: Batch, noise: cql.Noise) -> dict[str, Tensor]:
-    self.hp = replace(self.hp, cql_alpha_online=self.hp.cql_alpha)
-    return _update(self, batch, noise)
-
-
-def _actor_without_noise(self: cql.CQL, states: Tensor, noise: cql.Exploration) -> Tensor:
-    return cql.policy(self.actor, states).detach()
-
-
-_begin, _update = Stepper.__init__, cql.CQL.update
-_step_reward = preparation._step_reward
-LOOP_MISTAKES: dict[str, Callable[[], tuple[Any, str, Any]]] = {
-    "time limit stored as terminal": lambda: taken(lambda _, s: s._replace(terminal=s.terminal or s.timeout)),
-    "reset's state stored as the next one": lambda: taken(
-        lambda stepper, step: step._replace(next_observation=stepper.observation)
-    ),
-    "reward of an online step not scaled": lambda: (preparation, "_step_reward", lambda *_: lambda reward: reward),
-    "online rewards not shifted": lambda: (
-        preparation, "_step_reward",
-        lambda config, data, env, episodes, _: _step_reward(
-            config, data, env, episodes, ScaledRewards(config.reward_scale)
-        ),
-    ),
-    "statistics taken anew": lambda: (Stepper, "__init__", statistics_anew),
-    "no ring: the batches of the data alone": lambda: (Ring, "push", lambda self, columns: None),
-    "buffer overwritten from the wrong end": lambda: (cql, "Ring", FromTheWrongEnd),
-    "exploration without noise": lambda: (cql.CQL, "explore", _actor_without_noise),
-    "targets reset at the switch": lambda: (cql.CQL, "update", _targets_reset),
-    "cql_alpha kept at the switch": lambda: (cql.CQL, "update", _weight_kept),
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The derivation's loop, which no mistake in the twin changes."""
-    return life(tmp_path_factory.mktemp("right"), LOOP)[1]()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("mistake", LOOP_MISTAKES)
-def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
-    """The comparison of the loops fails."""
-    with patched(LOOP_MISTAKES[mistake]()):
-        ours, _ = life(tmp_path, LOOP)
-    with pytest.raises(AssertionError):
-        assert_same_life(ours, theirs)

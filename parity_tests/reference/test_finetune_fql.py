@@ -26,7 +26,6 @@ from parity_tests.reference.finetune import (
     Lived,
     assert_close_life,
     derived,
-    patched,
     run_of,
     write_dataset,
 )
@@ -43,14 +42,9 @@ from parity_tests.reference.test_fql import (
     moved,
     run,
 )
-from shared.data.rewards import ShiftedRewards
 from shared.data.transitions import Batch
 from shared.envs import families
-from shared.envs.evaluation import SampledPolicy
-from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take
-from shared.frameworks.torch_ring import Ring
-from shared.runs import preparation
 from shared.runs.configs import read_file
 
 # The offline derivation has the default widths.
@@ -227,127 +221,3 @@ def test_the_authors_names_are_understood(tmp_path: Path) -> None:
     config = read_file(fql.TrainConfig, "finetune/fql", tmp_path / "pen.yaml")
     assert (config.max_timesteps, config.offline_iterations, config.env) == (1_500_000, 1_000_000, "pen-cloned-v1")
     assert (config.eval_freq, config.n_episodes, config.critic_hidden_dims) == (100_000, 50, (512, 512))
-
-
-# ---- mistakes ------------------------------------------------------------------------------------------------------
-
-take_step, update, push, draw_noise = Stepper.step, fql.FQL.update, Ring.push, fql.draw_noise
-
-
-class FromTheWrongEnd(Ring):
-    """Overwrites the newest row of the dataset first."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._pointer = self.size - 1
-
-
-class Empty(Ring):
-    """Starts with only one row of the dataset."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._pointer = self.size = 1
-
-
-def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:
-    """Stores a time limit as a terminal."""
-    step = take_step(self, action, then)
-    return step._replace(terminal=step.terminal or step.timeout)
-
-
-def next_state_of_the_reset(self: Stepper, action: Any, then: Any = None) -> Any:
-    """Stores the environment's state after a reset as the next state."""
-    return take_step(self, action, then)._replace(next_observation=self.observation)
-
-
-def cut_too(self: Ring, columns: Any) -> None:
-    """Clips the actions of steps just below their bounds, like the data's actions."""
-    push(self, columns._replace(actions=np.clip(columns.actions, -1 + 1e-5, 1 - 1e-5)))
-
-
-def uncut(self: fql.FQL, observations: Tensor, noise: fql.Exploration) -> Tensor:
-    """Returns an unclipped action."""
-    return self.actor(observations, noise.action).detach()
-
-
-def without_noise(self: fql.FQL, observations: Tensor, noise: fql.Exploration) -> Tensor:
-    """Acts with zero noise."""
-    return fql.policy(self.actor, observations, 0.0 * noise.action).detach()
-
-
-def noisier(self: fql.FQL, observations: Tensor, noise: fql.Exploration) -> Tensor:
-    """Adds noise to the action, as other algorithms do."""
-    return fql.cut(self.actor, self.actor(observations, noise.action) + 0.1 * noise.action).detach()
-
-
-def targets_reset(self: fql.FQL, *given: Any) -> Any:
-    """Resets the target at the switch."""
-    if self.total_it == UPDATES:
-        self.critic_target.load_state_dict(self.critic.state_dict())
-    return update(self, *given)
-
-
-def moments_reset(self: fql.FQL, *given: Any) -> Any:
-    """Resets the policy's optimiser at the switch."""
-    if self.total_it == UPDATES:
-        self.actor_optimizer.state.clear()
-    return update(self, *given)
-
-
-def of_the_data_alone(hp: Any, size: int, *given: Any) -> Any:
-    """Draws a batch without the environment's steps."""
-    return draw_noise(hp, min(size, 60), *given)
-
-
-def half_of_the_data(hp: Any, size: int, *given: Any) -> Any:
-    """Draws a batch in which every second row is the data's."""
-    indices, noise = draw_noise(hp, size, *given)
-    indices[::2] %= 60
-    return indices, noise
-
-
-def from_training(act: Any, draw: Any, seed: int) -> SampledPolicy:
-    """Draws an evaluation's noise from the generator of the updates."""
-    return SampledPolicy(act, lambda generator: torch.randn(ACTION_DIM).numpy(), seed)
-
-
-MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
-    "reset's state stored as the next one": (Stepper, "step", next_state_of_the_reset),
-    "reward of an online step not shifted": (preparation, "_step_reward", lambda *_: lambda reward: reward),
-    "the data's rewards not shifted": (ShiftedRewards, "modified", lambda self, dataset, *_: dataset),
-    "buffer overwritten from the wrong end": (fql, "Ring", FromTheWrongEnd),
-    "a buffer without the data": (fql, "Ring", Empty),
-    "online steps not stored": (Ring, "push", lambda self, columns: None),
-    "batches of the data alone": (fql, "draw_noise", of_the_data_alone),
-    "half of each batch the data's": (fql, "draw_noise", half_of_the_data),
-    "the data's actions not cut": (fql, "cut_actions", lambda dataset, bound: dataset),
-    "actions of steps cut as the data's": (Ring, "push", cut_too),
-    "exploration without noise": (fql.FQL, "explore", without_noise),
-    "exploration with noise on top": (fql.FQL, "explore", noisier),
-    "exploration by the flow": (fql.FQL, "explore", lambda self, s, noise: self.flow_actions(s, noise.action)),
-    "exploration not cut": (fql.FQL, "explore", uncut),
-    "targets reset at the switch": (fql.FQL, "update", targets_reset),
-    "moments reset at the switch": (fql.FQL, "update", moments_reset),
-    "evaluations draw from training's generator": (fql, "SampledPolicy", from_training),
-}
-
-
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The derivation's loop, which no mistake in the twin changes."""
-    ours, theirs = life(tmp_path_factory.mktemp("right"), LOOPS["all that can be otherwise"])
-    found = theirs()
-    assert_close_life(ours, found)
-    return found
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
-    """The comparison of the loops fails."""
-    with patched(MISTAKES[mistake]):
-        ours, _ = life(tmp_path, LOOPS["all that can be otherwise"])
-    with pytest.raises(AssertionError):
-        assert_close_life(ours, theirs)

@@ -30,11 +30,9 @@ from parity_tests.reference.finetune import (
     write_dataset,
 )
 from parity_tests.reference.test_rebrac import arrays_of, assert_corls_start, compare, held_by, pi, updating
-from shared.data.returns import ReturnsBatch, extract_returns
-from shared.envs.stepping import Stepper
+from shared.data.returns import ReturnsBatch
 from shared.frameworks.torch_data import take, to_device
-from shared.frameworks.torch_ring import Ring, take_both
-from shared.runs import extraction, preparation
+from shared.frameworks.torch_ring import take_both
 from shared.runs.configs import read_file
 
 # The capacity of the replay buffer for experience, which is full before the online phase ends
@@ -256,76 +254,3 @@ def test_corls_file_loads(tmp_path: Path) -> None:
     config = read_file(rebrac.TrainConfig, "finetune/rebrac", tmp_path / "pen.yaml")
     assert (config.max_timesteps, config.discount, config.eval_freq) == (1_500_000, 0.9, 50_000)
     assert (config.seed, config.n_episodes, config.env) == (0, 100, "pen-cloned-v1")
-
-
-# ---- mistakes ------------------------------------------------------------------------------------------------------
-
-take_step, bc_coefs, policy, shares = Stepper.step, rebrac.ReBRAC.bc_coefs, rebrac.policy, rebrac.shares
-
-
-class FromTheWrongEnd(Ring):
-    """Writes in reverse order."""
-
-    def push(self, columns: Any) -> None:
-        """Writes each row before the previous one."""
-        super().push(columns)
-        self._pointer = (self._pointer - 2) % len(self.rows[0])
-
-
-def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:
-    """Stores a time limit as a terminal."""
-    step = take_step(self, action, then)
-    return step._replace(terminal=step.terminal or step.timeout)
-
-
-def next_state_of_the_reset(self: Stepper, action: Any, then: Any = None) -> Any:
-    """Stores the environment's state after a reset as the next state."""
-    return take_step(self, action, then)._replace(next_observation=self.observation)
-
-
-def uncut(self: rebrac.ReBRAC, observations: torch.Tensor, noise: rebrac.Exploration) -> torch.Tensor:
-    """Returns an unclipped action."""
-    return (self.actor(observations) + self.hp.expl_noise * noise.action).detach()
-
-
-def drawn_once(hp: Any, action_dim: int, device: Any) -> rebrac.Exploration:
-    """Leaves out CORL's draw for the next action."""
-    return rebrac.Exploration(torch.as_tensor(np.random.normal(size=(1, action_dim))))
-
-
-MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
-    "reset's state stored as the next one": (Stepper, "step", next_state_of_the_reset),
-    "reward of an online step not scaled": (preparation, "_step_reward", lambda *_: lambda reward: reward),
-    "buffer overwritten from the wrong end": (rebrac, "Ring", FromTheWrongEnd),
-    "online steps not stored": (Ring, "push", lambda self, columns: setattr(self, "size", 1)),
-    "mixing ratio inverted": (rebrac, "shares", lambda hp: shares(hp)[::-1]),
-    "exploration without noise": (rebrac.ReBRAC, "explore", lambda self, s, noise: policy(self.actor, s).detach()),
-    "exploration not cut": (rebrac.ReBRAC, "explore", uncut),
-    "half of the draws of a step": (rebrac, "draw_exploration", drawn_once),
-    "returns of another discount": (
-        extraction, "extract_returns", lambda raw, limit, discount: extract_returns(raw, limit, 1.0)
-    ),
-    "the data's weight kept online": (
-        rebrac.ReBRAC, "bc_coefs", lambda self: (bc_coefs(self)[0], self.hp.critic_bc_coef)
-    ),
-    "weight of the policy's distance kept": (
-        rebrac.ReBRAC, "bc_coefs", lambda self: (self.hp.actor_bc_coef, bc_coefs(self)[1])
-    ),
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The derivation's loop, which no mistake in the twin changes."""
-    return life(tmp_path_factory.mktemp("right"), LOOPS["all that can be otherwise"])[1]()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
-    """The comparison of the loops fails."""
-    with patched(MISTAKES[mistake]):
-        ours, _ = life(tmp_path, LOOPS["all that can be otherwise"])
-    with pytest.raises(AssertionError):
-        assert_close_life(ours, theirs)

@@ -41,14 +41,11 @@ from parity_tests.reference.finetune import (
     run_of,
     write_dataset,
 )
-from shared.data.rewards import ShiftedRewards
 from shared.data.transitions import Batch
-from shared.envs.stepping import Stepper
 from shared.errors import InputError
 from shared.frameworks.exchange import to_torch
 from shared.frameworks.torch_data import take
-from shared.frameworks.torch_ring import Ring, take_either
-from shared.runs import preparation
+from shared.frameworks.torch_ring import take_either
 from shared.runs.configs import read_file
 
 # The capacity of the replay buffer for experience, which is full before the loop ends
@@ -410,88 +407,3 @@ def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
     updates = settings["online_iterations"] - settings["learning_starts"] + settings.get("offline_iterations", 0)
     assert len(expected.batches) == updates
     assert_close_life(ours, expected)
-
-
-# ---- mistakes ------------------------------------------------------------------------------------------------------
-
-take_step, draw_noise, explore = Stepper.step, rlpd.draw_noise, rlpd.RLPD.explore
-
-
-class FromTheWrongEnd(Ring):
-    """Writes in reverse order."""
-
-    def push(self, columns: Any) -> None:
-        """Writes each row before the previous one."""
-        super().push(columns)
-        self._pointer = (self._pointer - 2) % len(self.rows[0])
-
-
-def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:
-    """Stores a time limit as a terminal."""
-    step = take_step(self, action, then)
-    return step._replace(terminal=step.terminal or step.timeout)
-
-
-def next_state_of_the_reset(self: Stepper, action: Any, then: Any = None) -> Any:
-    """Stores the environment's state after a reset as the next state."""
-    return take_step(self, action, then)._replace(next_observation=self.observation)
-
-
-def one_after_the_other(*given: Any, **named: Any) -> Any:
-    """Puts the data's rows first, then the environment's, so that a minibatch contains only one kind."""
-    indices, noise = draw_noise(*given, **named)
-    return torch.cat([indices[::2], indices[1::2]]), noise
-
-
-def swapped(hp: Any, size: int, *given: Any, **named: Any) -> Any:
-    """Makes even rows the environment's."""
-    indices, noise = draw_noise(hp, size, *given, **named)
-    return indices.reshape(-1, 2).flip(1).reshape(-1) if len(indices) % 2 == 0 else indices, noise
-
-
-def a_row_late(dataset: Any, ring: Any, indices: Tensor) -> Any:
-    """Counts the ring's rows from 1."""
-    size = len(dataset[0])
-    return take_either(dataset, ring, indices + 1 * (indices >= size) * (indices < size + CAPACITY - 1))
-
-
-def uniform_too_long(self: rlpd.RLPD, observations: Tensor, noise: rlpd.Exploration) -> Tensor:
-    """Draws one uniform action too many."""
-    self.total_it -= 1
-    action = explore(self, observations, noise)
-    self.total_it += 1
-    return action
-
-
-MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
-    "reset's state stored as the next one": (Stepper, "step", next_state_of_the_reset),
-    "reward of an online step not shifted": (preparation, "_step_reward", lambda *_: lambda reward: reward),
-    "the data's rewards not shifted": (ShiftedRewards, "modified", lambda self, dataset, *_: dataset),
-    "buffer overwritten from the wrong end": (rlpd, "Ring", FromTheWrongEnd),
-    "online steps not stored": (Ring, "push", lambda self, columns: setattr(self, "size", 1)),
-    "the data's actions not cut": (rlpd, "cut_actions", lambda dataset, bound: dataset),
-    "one kind after the other": (rlpd, "draw_noise", one_after_the_other),
-    "halves swapped": (rlpd, "draw_noise", swapped),
-    "rows of the ring counted from 1": (rlpd, "take_either", a_row_late),
-    "a uniform action too many": (rlpd.RLPD, "explore", uniform_too_long),
-    "exploration without noise": (
-        rlpd.RLPD, "explore", lambda self, s, noise: explore(self, s, noise._replace(action=0.0 * noise.action))
-    ),
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The derivation's loop, which no mistake in the twin changes."""
-    return life(tmp_path_factory.mktemp("right"), LOOPS["all that can be otherwise"])[1]()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
-    """The comparison of the loops fails."""
-    with patched(MISTAKES[mistake]):
-        ours, _ = life(tmp_path, LOOPS["all that can be otherwise"])
-    with pytest.raises(AssertionError):
-        assert_close_life(ours, theirs)

@@ -30,11 +30,9 @@ from parity_tests.reference.common import (
     polyak,
     same_draws,
 )
-from parity_tests.reference.finetune import CAPACITY, assert_same_life, derived, patched, run_of, write_dataset
+from parity_tests.reference.finetune import CAPACITY, assert_same_life, derived, run_of, write_dataset
 from shared.data.transitions import Batch
-from shared.envs.stepping import Step, Stepper
 from shared.frameworks.torch_data import take
-from shared.frameworks.torch_ring import Ring
 
 # An odd number of VAE updates, because they count towards the actor's period
 PHASES = {"vae_iterations": UPDATES - 1, "offline_iterations": UPDATES, "online_iterations": UPDATES}
@@ -333,74 +331,6 @@ def lives(folder: Path, settings: dict[str, Any]) -> tuple[Any, Any]:
 def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
     """The twin's replay buffer and batches equal the derivation's."""
     assert_same_life(*lives(tmp_path, settings))
-
-
-# ---- mistakes ------------------------------------------------------------------------------------------------------
-
-
-def _taken(change: Callable[[Stepper, Step], Step]) -> tuple[Any, str, Any]:
-    """Changes every step of the environment."""
-    take_step = Stepper.step
-    return Stepper, "step", lambda self, action, then=None: change(self, take_step(self, action, then))
-
-
-def _drawn_for_all(hp: Any, size: int, action_dim: int, device: Any, pretrains: bool, delayed: bool) -> Any:
-    """Also draws codes for critics."""
-    return _draw_noise(hp, size, action_dim, device, pretrains, delayed=True)
-
-
-_draw_noise = spot.draw_noise
-LOOP_MISTAKES = {
-    "time limit stored as terminal": lambda: _taken(lambda _, s: s._replace(terminal=s.terminal or s.timeout)),
-    "reset's state stored as the next one": lambda: _taken(
-        lambda stepper, step: step._replace(next_observation=stepper.observation)
-    ),
-    "no ring: the batches of the data alone": lambda: (Ring, "push", lambda self, columns: None),
-    "exploration without noise": lambda: (
-        spot.SPOT, "explore", lambda self, s, noise: spot.policy(self.actor, s).detach()
-    ),
-    "codes drawn for critics too": lambda: (spot, "draw_noise", _drawn_for_all),
-    "optimisers kept at the switch": lambda: (spot.SPOT, "go_online", _only_at_first),
-}  # fmt: skip
-
-
-def _only_at_first(self: spot.SPOT) -> None:
-    if not hasattr(self, "actor_optimizer"):
-        _go_online(self)
-
-
-_go_online = spot.SPOT.go_online
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("mistake", LOOP_MISTAKES)
-def test_a_mistake_in_the_loop_is_caught(mistake: str, tmp_path: Path) -> None:
-    """The comparison of the loops fails."""
-    with patched(LOOP_MISTAKES[mistake]()):
-        ours, theirs = lives(tmp_path, LOOPS["corls files"])
-    with pytest.raises(AssertionError):
-        assert_same_life(ours, theirs)
-
-
-UPDATE_MISTAKES = {
-    "VAE trained on": lambda: (spot.SPOT, "pretrains", property(lambda self: self.total_it in (2, 9) or _due(self))),
-    "lambd not cooled": lambda: (spot, "cooled", lambda hp, online_it: hp.lambd),
-    "divergence forgotten": lambda: (spot, "divergence", lambda mean, std: 0.0 * mean),
-    "optimisers kept at the switch": lambda: (spot.SPOT, "go_online", _only_at_first),
-}
-
-
-def _due(trainer: spot.SPOT) -> bool:
-    return trainer.total_it < trainer.hp.vae_iterations
-
-
-@pytest.mark.parametrize("mistake", UPDATE_MISTAKES)
-def test_a_mistake_in_the_updates_is_caught(mistake: str, dataset: Batch) -> None:
-    """The comparison of the three phases fails."""
-    with patched(UPDATE_MISTAKES[mistake]()):
-        logs, updates, *_ = three_phases(dataset, SETTINGS["corls files"])
-    with pytest.raises((AssertionError, KeyError)):
-        assert_same_log(logs, updates)
 
 
 def test_evaluation_has_no_noise(dataset: Batch) -> None:

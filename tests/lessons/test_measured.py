@@ -42,5 +42,6 @@ def test_trap_is_one_and_its_mending_mends(name: str) -> None:
 def test_single_precision_cannot_hold_on_such_a_gpu() -> None:
     """As the table says, because TF32's rounding is larger than these rungs allow."""
     tf32 = pages.measure(TRAPS["matmul_precision"])[0].wrong
-    tolerances = [RUNGS[rung].float32 for rung in ("forward", "loss", "gradient", "update")]
-    assert all(tolerance is not None and tolerance < tf32 for tolerance in tolerances)
+    tolerances = [rung.float32 for rung in RUNGS.values() if rung.float32 is not None]
+    assert tolerances
+    assert max(tolerances) < tf32

@@ -446,9 +446,7 @@ def on_four_devices(folder: Path, programs: Path) -> list[Path]:
     command = [sys.executable, "corl_jax/td3_bc.py", "--seeds", "4"]
     command += [f"--{name}={value}" for name, value in (SHORT | {"runs_path": folder}).items()]
     done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1].startswith(
-        "4 seeds, D4RL score over the last evaluations, 3 at most: "
-    )
+    assert done.stdout.splitlines()[-1].startswith("4 seeds, D4RL score over the last evaluations, 3 at most: ")
     return sorted(folder.iterdir())
 
 
