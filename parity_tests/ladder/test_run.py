@@ -13,7 +13,7 @@ import torch
 from parity_tests.engine.interpreter import interpreted_jit
 from parity_tests.engine.precision import both_in
 from parity_tests.errors import errors
-from parity_tests.pairs import PAIRS
+from parity_tests.pairs import ONE_OF_EACH, PAIRS
 from shared.data.rewards import HundredfoldRewards
 from shared.frameworks.exchange import blank_state, to_jax
 from shared.runs.run import Run
@@ -43,7 +43,9 @@ def completed(drawn: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     return list(zip((indices for indices, _ in drawn), noise, strict=True))
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ONE_OF_EACH else pytest.mark.thorough) for name in PAIRS]
+)
 def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The metrics of all intervals and the returns, lengths and scores of all episodes differ by at most 1e-7.
 

@@ -9,6 +9,9 @@ MODULES = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgu
 _PAIRS = [module for module in MODULES if hasattr(module, "PAIR")]
 PAIRS: dict[str, Pair] = {module.PAIR.name: module.PAIR for module in _PAIRS}
 
+# The first pair of each family, for what depends on the kind of an algorithm rather than on its equations
+ONE_OF_EACH: list[str] = [*{pair.family: name for name, pair in reversed(PAIRS.items())}.values()][::-1]
+
 
 def is_finite(name: str) -> bool:
     """Whether a pair chooses one of finitely many actions."""

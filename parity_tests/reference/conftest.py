@@ -1,6 +1,8 @@
-"""Fixtures for all derivations: one thread and one dataset."""
+"""Fixtures for all derivations: one thread and one dataset; and which of their cases are quick."""
 
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,20 @@ import torch
 
 from parity_tests.reference.common import ACTION_DIM, ROWS, STATE_DIM
 from shared.data.transitions import Batch
+
+# The cases of a test that `make test` runs, the default settings among them
+QUICK_CASES = 2
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks all further cases of a derivation's test as thorough."""
+    seen: Counter[tuple[Path, str]] = Counter()
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.is_relative_to(Path(__file__).parent):
+            seen[item.path, item.originalname] += 1
+            if seen[item.path, item.originalname] > QUICK_CASES:
+                item.add_marker(pytest.mark.thorough)
 
 
 @pytest.fixture(autouse=True)
