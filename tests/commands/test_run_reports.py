@@ -68,18 +68,6 @@ def cells(table: tables.Table) -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(table.head, row, strict=True)) for row in table.rows}
 
 
-def test_statistics_have_their_published_definitions() -> None:
-    """Closed forms from Agarwal et al.: equal seeds, the intervals of constant scores, and shares computed by hand."""
-    tasks = [np.array([0.0, 10.0, 20.0, 30.0]), np.array([40.0, 50.0, 60.0, 1000.0])]
-    assert statistics.interquartile_mean_of_tasks(tasks) == pytest.approx(np.mean([20.0, 30.0, 40.0, 50.0]))
-    assert statistics.performance_profile(tasks, np.array([-1.0, 30.0, 50.0, 1000.0])).tolist() == [1.0, 0.5, 0.25, 0.0]
-    other = [np.array([10.0, 10.0]), np.array([0.0, 0.0])]
-    # On the first task 2 of 4 seeds are above and one ties, on the second all are above.
-    assert statistics.improvement_on_tasks(tasks, other) == pytest.approx((0.625 + 1.0) / 2)
-    constant = [np.full(3, 7.0), np.full(5, 7.0)]
-    assert tuple(statistics.stratified(statistics.interquartile_mean_of_tasks, constant)) == (7.0, 7.0, 7.0)
-
-
 def test_seeds_are_resampled_within_their_task() -> None:
     """Tasks far apart, with seeds that agree: resampling all runs together would give a wide interval."""
     tasks = [np.full(4, 0.0), np.full(4, 100.0)]
