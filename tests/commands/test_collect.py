@@ -271,7 +271,7 @@ def test_replays_are_what_the_agent_saw(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_random_is_a_fresh_policy_and_needs_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes seconds, whatever `--steps` says; another seed gives another file, and Minari's set holds the same rows."""
+    """Whatever `--steps` says. Another seed gives another file, and Minari's set holds the same rows."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     outputs = [tmp_path / f"{seed}.hdf5" for seed in (0, 1)]
     for seed, output in enumerate(outputs):

@@ -80,7 +80,8 @@ def test_stock_physics_give_no_d4rl_score(typed: Callable, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("arrays", "word"), [({"rewards": np.full(60, np.nan)}, "rewards"), ({"observations": np.ones((60, 9))}, "eval_env")]
+    ("arrays", "word"),
+    [({"rewards": np.full(60, np.nan)}, "rewards"), ({"observations": np.ones((60, 9))}, "eval_env")],
 )
 def test_a_bad_file_is_refused(
     arrays: dict, word: str, typed: Callable, write_hdf5: Callable[..., Path], tmp_path: Path
