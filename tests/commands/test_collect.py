@@ -554,5 +554,3 @@ def test_unusable_options_are_answered_in_one_line(
     assert line.startswith("error: ")
     assert word in line
     assert not list(tmp_path.iterdir())
-
-

@@ -59,8 +59,11 @@ def test_what_is_expected_is_said(checked: Callable, old: str, new: str, message
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("port.py", b'"""My port."""\n# to be written\n',
-         "defines nothing: `corl-twins check --template ALGORITHM` prints a file to start from"),
+        (
+            "port.py",
+            b'"""My port."""\n# to be written\n',
+            "defines nothing: `corl-twins check --template ALGORITHM` prints a file to start from",
+        ),
         ("port.py", b"\x7fELF\x02\x00", "holds no text, or none in UTF-8: give the .py file with your port"),
         ("port.py", b"x = '\xe9'", "holds no text, or none in UTF-8"),
         ("port.py", b"import torch, gym_of_old\nx = 1", "is a PyTorch file, it imports torch and not jax"),
