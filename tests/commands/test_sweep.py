@@ -174,26 +174,29 @@ def test_corls_tables_are_sweeps(name: str, number: int) -> None:
 
 
 def test_a_second_call_makes_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing if all runs exist, else only the missing one. The runs are the same as from the twins' own commands."""
-    folder = tmp_path / "sweep"
-    command = ["sweep", *BC, "--frameworks", "torch", "--seeds", "2", "--folder", str(folder), *SHORT, "--threads", "1"]
-    assert main([*command, "--list"]) == 0
+    """Nothing if all runs exist. A run that fails is told with its last line, and the runs next to it are made."""
+    folder, missing = tmp_path / "sweep", str(tmp_path / "missing.hdf5")
+    command = ["sweep", *BC, "--frameworks", "torch", "--folder", str(folder), *SHORT, "--threads", "1"]
+    assert main([*command, "--seeds", "2", "--list"]) == 0
     assert capsys.readouterr().out.count(resuming.RunStatus.MISSING.value) == 2
     assert not folder.exists()
-    assert main([*command, "--jobs", "2"]) == 0
-    printed = capsys.readouterr().out
+    assert main([*command, "--datasets", missing, DATASET, "--jobs", "2"]) == 1
+    printed, said = capsys.readouterr()
     assert "2 runs in" in printed
-    assert printed.count("done: any_percent_bc (torch)") == 2
-    finished = {path: path.stat().st_mtime_ns for path in sorted(folder.glob("*/result.json"))}
-    assert len(finished) == 2
+    assert f"done: any_percent_bc (torch) on {DATASET}, seed 0" in printed
+    (log,) = (folder / "logs").glob("BC-missing-s0-torch-*.log")
+    assert f"failed: any_percent_bc (torch) on {missing}, seed 0: error: " in said
+    assert str(log) in said
+    assert "runs that failed: 1;" in said
+    (result,) = folder.glob("*/result.json")
+    result.unlink()
     assert main(command) == 0
-    assert "2 finished, 0 to do" in capsys.readouterr().out
-    first, second = finished
-    second.unlink()
+    assert "0 finished, 1 to do" in capsys.readouterr().out
+    finished = result.stat().st_mtime_ns
     assert main(command) == 0
-    assert "1 finished, 1 to do" in capsys.readouterr().out
-    assert first.stat().st_mtime_ns == finished[first]
-    assert len(list(folder.glob("*/config.yaml"))) == 2
+    assert "1 finished, 0 to do" in capsys.readouterr().out
+    assert result.stat().st_mtime_ns == finished
+    assert len(list(folder.glob("*/config.yaml"))) == 1
 
 
 def test_what_shares_a_program(tmp_path: Path) -> None:
@@ -220,20 +223,6 @@ def test_seeds_in_one_program_are_runs_of_their_own(tmp_path: Path, capsys: pyte
     assert main(command) == 0
     assert "1 finished, 1 to do" in capsys.readouterr().out
     assert len(list(tmp_path.glob("*/config.yaml"))) == 2
-
-
-def test_a_run_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With its last line and the file with the others; the runs next to it are made."""
-    missing = str(tmp_path / "missing.hdf5")
-    folder = tmp_path / "sweep"
-    given = ["--algorithms", "any_percent_bc", "--datasets", missing, DATASET, "--frameworks", "torch"]
-    assert main(["sweep", *given, "--folder", str(folder), *SHORT]) == 1
-    printed, said = capsys.readouterr()
-    assert f"failed: any_percent_bc (torch) on {missing}, seed 0: error: " in said
-    (log,) = (folder / "logs").glob("BC-missing-s0-torch-*.log")
-    assert str(log) in said
-    assert f"done: any_percent_bc (torch) on {DATASET}, seed 0" in printed
-    assert "runs that failed: 1;" in said
 
 
 def test_a_run_is_known_by_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,8 @@ from tests.port_checker.conftest import AWAC, PLAIN, ROOT
         ("ADAM = optax.adam(3e-4)", "raise SystemExit(3)", 'put what runs below `if __name__ == "__main__":`'),
         ("def outputs(state, batch):", "def forward(state, batch):",
          "port.py has no function outputs: expected outputs(state, batch) that gives"),
+        ("def actor_loss(actor, critic_1, state,", "def actors_loss(actor, critic_1, state,",
+         "port.py has no function actor_loss: expected actor_loss(actor, state, batch) that gives a scalar"),
         ("def actor_loss(actor, critic_1, state,", "def actor_loss(actor, critic, state,",
          "actor_loss asks for critic: arguments go by name, out of state, batch, config, noise"),
         ("def critic_loss(params, state,", "def critic_loss(state, both,",

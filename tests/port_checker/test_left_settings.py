@@ -91,7 +91,6 @@ def test_a_part_that_no_loss_moves_may_be_lacking(tmp_path: Path) -> None:
     ("changes", "left", "status"),
     [
         ((("config.discount * jnp", "0.99 * jnp"),), "discount", 0),
-        ((("config.tau)", "config.soft_target_update_rate)"),), "", 0),
         # It has to respect any setting that it reads.
         ((("config.discount * jnp", "min(config.discount, 0.95) * jnp"),), "", 1),
         ((("config.discount * jnp", "0.98 * jnp"),), "", 1),
