@@ -6,41 +6,14 @@ from pathlib import Path
 
 import matplotlib.image
 import pytest
-import yaml
 
 from shared.commands.common import ended
 from shared.commands.plot import draw, main
 from shared.commands.reporting.evaluations import find_runs, read_run
 from shared.commands.reporting.runs import Gathered, gather
+from tests.commands.test_run_reports import write_run
 
 CURVE = {1000: 10.0, 2000: 20.0, 3000: 30.0, 4000: 40.0}
-
-
-def write_run(
-    folder: Path,
-    algorithm: str,
-    dataset: str,
-    framework: str,
-    seed: int,
-    curve: dict[int, float],
-    metric: str = "d4rl_normalized_score",
-    **settings: object,
-) -> Path:
-    """The parts of a finished run's folder that the plot reads."""
-    digest = abs(hash((seed, str(settings)))) % 16**8
-    run = folder / f"{algorithm}-{dataset}-s{seed}-{framework}-{digest:08x}"
-    run.mkdir(parents=True)
-    rows = []
-    for step, value in curve.items():
-        rows += [{"step": step, "critic_loss": 0.1}, {"step": step, "return_mean": 32.0 * value}]
-        if metric != "return_mean":
-            rows[-1][metric] = value
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    whole = {"name": algorithm, "env": dataset, "seed": seed, "max_timesteps": 4000, **settings}
-    (run / "config.yaml").write_text(yaml.safe_dump(whole))
-    result = {"seconds": {"total": 60.0}, "updates_per_second": 1.0, "hardware": {"cpu": "a CPU", "device": "cpu"}}
-    (run / "result.json").write_text(json.dumps(result))
-    return run
 
 
 @pytest.fixture
@@ -50,7 +23,7 @@ def runs(tmp_path: Path) -> Path:
     for seed in range(4):
         write_run(folder, "IQL", "hopper", "torch", seed, {step: value + seed for step, value in CURVE.items()})
         write_run(folder, "IQL", "hopper", "jax", seed, {step: value - seed for step, value in CURVE.items()})
-    write_run(folder, "CQL", "Hopper-v4", "jax", 0, CURVE, "return_mean")
+    write_run(folder, "CQL", "Hopper-v4", "jax", 0, CURVE, metric="return_mean")
     return folder
 
 
@@ -110,7 +83,7 @@ def test_the_command_draws_and_tells(runs: Path, tmp_path: Path, capsys: pytest.
     assert ended(main, [str(runs), "--output", str(output), "--stats", "--margin", "20"]) == 0
     printed = capsys.readouterr().out
     assert "| IQL on hopper | PyTorch | 4 | 31.5 [" in printed
-    assert "| CQL on Hopper-v4 | JAX | 1 | 960.0 (1 seed) | 960.0 (1 seed) |" in printed
+    assert "| CQL on Hopper-v4 | JAX | 1 | 30.0 (1 seed) | 30.0 (1 seed) |" in printed
     assert "IQL on hopper: JAX over PyTorch in 0.03 [" in printed  # one tie among sixteen pairs
     assert "equal within 20: shown (p < 0.001" in printed
     assert "CQL on Hopper-v4:" not in printed

@@ -31,14 +31,25 @@ MEDIUM, REPLAY = "hopper-medium-v2", "hopper-medium-replay-v2"
 CUBES = "ogbench:cube-double-play-singletask"
 
 
-def write_run(folder: Path, name: str, dataset: str, framework: str, seed: int, score: float, **other: object) -> Path:
-    """The parts of a run's folder that a report reads; its last three evaluations have this mean."""
+def write_run(
+    folder: Path,
+    name: str,
+    dataset: str,
+    framework: str,
+    seed: int,
+    score: float | dict[int, float],
+    **other: object,
+) -> Path:
+    """The parts of a run's folder that a report reads; its last three evaluations have this mean, or it has a curve."""
     finished, metric = other.pop("finished", True), other.pop("metric", "d4rl_normalized_score")
     stated = other.pop("stated", {})
     digest = f"{abs(hash((name, dataset, framework, seed, str(other)))) % 16**8:08x}"
     run = folder / f"{name}-{dataset.replace('/', '-')}-s{seed}-{framework}-{digest}"
     run.mkdir(parents=True)
-    rows = [{"step": 1000 * (k + 1), metric: value} for k, value in enumerate((0.0, score - 1, score, score + 1))]
+    curve = score if isinstance(score, dict) else {1000: 0.0, 2000: score - 1, 3000: score, 4000: score + 1}
+    rows = [
+        row for step, value in curve.items() for row in ({"step": step, "loss": 0.1}, {"step": step, metric: value})
+    ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = {"name": name, "env": dataset, "seed": seed, "max_timesteps": 4000, "discount": 0.99} | other
     (run / "config.yaml").write_text(yaml.safe_dump(settings))

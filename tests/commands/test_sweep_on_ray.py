@@ -152,14 +152,11 @@ def test_without_ray_a_line_says_what_to_install(
     assert "pip install 'corl-twins[sweep]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379"])
-def test_a_cluster_that_does_not_answer_is_named(
-    address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """At once, and without Ray's own message."""
-    assert main(["sweep", *BC, "--folder", str(tmp_path / "sweep"), "--ray", address]) == 2
+    assert main(["sweep", *BC, "--folder", str(tmp_path / "sweep"), "--ray", "127.0.0.1:1"]) == 2
     said = capfd.readouterr().err
-    assert said.startswith(f"error: Ray does not answer at {address} (")
+    assert said.startswith("error: Ray does not answer at 127.0.0.1:1 (")
     assert said.count("\n") == 1
 
 
