@@ -81,8 +81,9 @@ def test_runs_are_made_and_failures_told(start: Callable[..., subprocess.Popen],
 def test_more_than_any_machine_has_is_refused() -> None:
     """Ray would wait forever for such a machine. One that has left does not count."""
     nodes = [{"Alive": True, "Resources": {"CPU": 1.0}}, {"Alive": False, "Resources": {"CPU": 1.0, "GPU": 1.0}}]
+    options, _ = sweep.parse_arguments([*BC, "--ray", "--gpus", "0.5"])
     machines = object.__new__(Cluster)
-    machines._ray, machines.share = SimpleNamespace(nodes=lambda: nodes), Share(gpus=0.5)
+    machines._ray, machines.share = SimpleNamespace(nodes=lambda: nodes), Share(gpus=options.gpus)
     expected = "no machine of the Ray cluster has 1 CPUs and 0.5 GPUs for a run: set --threads and --gpus lower"
     with pytest.raises(InputError, match=expected):
         machines.check_room()

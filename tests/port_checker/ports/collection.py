@@ -191,7 +191,7 @@ RIGHT = (
              "default", "1 - tanh(u)^2 is 1 / cosh(u)^2."),
 )
 
-# What the checker once passed or led astray with. `test_diagnosis.py` holds six more, which were of TD3+BC.
+# What the checker once passed or led astray with. `test_diagnosis.py` holds more, which were of TD3+BC.
 KNOWN = (
     PortCase("log-deviation bounded by -5 in CQL", *CQL,
              (("jnp.clip(log_std, -20.0, 2.0)", "jnp.clip(log_std, -5.0, 2.0)"),),
