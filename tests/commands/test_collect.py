@@ -13,16 +13,15 @@ import pytest
 
 from shared import names
 from shared.commands.collect import main
-from shared.commands.collecting import recording, training
+from shared.commands.collecting import recording, training, writing
 from shared.commands.collecting.choosing import Snapshot, choose_policies
 from shared.commands.collecting.recording import EPISODES, Recorder, joined, split, spread
 from shared.commands.common import ended
-from shared.data import sources, transitions
+from shared.data import sources
 from shared.data.experience import Rows
 from shared.envs.registry import make_env, time_limit
 from shared.errors import InputError
 from shared.frameworks.twins import load_twin
-from shared.names import NAMES
 
 TINY = ["--steps", "600", "--random_steps", "100", "--batch_size", "8", "--hidden_dim", "16", "--eval_freq", "200"]
 SHAPES = {
@@ -173,7 +172,7 @@ def test_episodes_are_whole(file: h5py.File) -> None:
             assert all(timeouts[end - 1] == (end - begin == limit) for begin, end in episodes)
 
 
-@pytest.mark.parametrize("file", [TINY_ONE, "mini/hopper-medium-expert"], indirect=True)
+@pytest.mark.parametrize("file", ["mini/hopper-medium-expert"], indirect=True)
 def test_stepping_again_gives_the_same_rows(file: h5py.File) -> None:
     """A row's state and action give its reward and next observation, up to the rounding of the state to float32.
 
@@ -193,28 +192,15 @@ def test_stepping_again_gives_the_same_rows(file: h5py.File) -> None:
         np.testing.assert_allclose(observation, found["next_observations"][row], rtol=0, atol=1e-5)
 
 
-# Of the other sets, those with few or short episodes
-SMALLER = {
-    "mini/hopper-mostly-expert": [28_764],
-    "mini/pendulum-medium-expert": [20_298],
-    "mini/pendulum-replay": [9_950],
-}
-
-
 def test_the_bundled_sets_are_small_and_have_enough_rows() -> None:
-    """They are part of the repository; sets of one kind have about the same number of rows."""
+    """They are part of the repository."""
     assert sum(path.stat().st_size for path in BUNDLED.values()) < 20_000_000
-    of_games = {
-        name: path for name, path in BUNDLED.items() if name.startswith(("mini/cartpole", "mini/spaceinvaders"))
-    }
-    assert len(of_games) == 6
-    assert sum(path.stat().st_size for path in of_games.values()) < 2_000_000
-    for name in BUNDLED:
-        rows = len(transitions.extract_transitions(sources.read(name).raw).rewards)
-        if name in of_games:
-            assert 14_000 <= rows <= 30_000
-        else:
-            assert rows in SMALLER.get(name, range(48_000, 51_001))
+    games = {name for name in BUNDLED if name.startswith(("mini/cartpole", "mini/spaceinvaders"))}
+    assert len(games) == 6
+    assert sum(BUNDLED[name].stat().st_size for name in games) < 2_000_000
+    for name, path in BUNDLED.items():
+        with h5py.File(path) as file:
+            assert len(file["rewards"]) > (9_900 if name == "mini/pendulum-replay" else 14_000)
 
 
 def test_the_first_bundled_set_is_what_every_published_result_rests_on() -> None:
@@ -250,60 +236,46 @@ def test_as_much_is_recorded_as_was_asked_for(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_medium_expert_is_both_one_after_the_other(folder: Path) -> None:
-    """The rows are the same as if the two sets had been collected alone."""
-    alone = [tiny(folder, name, "--size", "150") for name in ("medium", "expert")]
-    with h5py.File(folder / "medium-expert.hdf5") as both, h5py.File(alone[0]) as medium, h5py.File(alone[1]) as expert:
+    """The rows are the same as if the first set had been collected alone."""
+    with h5py.File(folder / "medium-expert.hdf5") as both, h5py.File(tiny(folder, "medium", "--size", "150")) as medium:
         for name in SHAPES:
-            np.testing.assert_array_equal(both[name][:], np.concatenate([medium[name][:], expert[name][:]]))
-        assert medium.attrs["medium_training_steps"] < expert.attrs["expert_training_steps"]
+            np.testing.assert_array_equal(both[name][: both.attrs["medium_rows"]], medium[name][:])
+        assert both.attrs["medium_training_steps"] < both.attrs["expert_training_steps"]
 
 
 @pytest.mark.thorough
 def test_replays_are_what_the_agent_saw(folder: Path) -> None:
-    """Full: every step; medium: those up to the medium policy; with a size: whole episodes from it."""
-    full, medium = tiny(folder, "full-replay"), tiny(folder, "medium-replay")
-    some = folder / "some.hdf5"
-    tiny(folder, "full-replay", "--size", "300", "--compact", "--output", str(some))
-    with h5py.File(full) as full, h5py.File(medium) as medium, h5py.File(some) as some:
+    """Full: every step; medium: those up to the medium policy."""
+    paths = tiny(folder, "full-replay"), tiny(folder, "medium-replay", "--compact")
+    with h5py.File(paths[0]) as full, h5py.File(paths[1]) as medium:
         assert len(full["rewards"]) == 600
         steps = int(medium.attrs["replay_training_steps"])
         with h5py.File(folder / "medium-expert.hdf5") as recorded:
             assert steps == recorded.attrs["medium_training_steps"]
         np.testing.assert_array_equal(full["observations"][:steps], medium["observations"][:])
-        assert 200 <= len(some["rewards"]) <= 300
-        assert SPARE.isdisjoint(arrays(some))
-        episodes = [full["rewards"][begin:end] for begin, end in bounds(full)]
-        for begin, end in bounds(some):
-            assert any(np.array_equal(some["rewards"][begin:end], episode) for episode in episodes)
+        assert SPARE.isdisjoint(arrays(medium))
 
 
 @pytest.mark.thorough
-def test_random_is_a_fresh_policy_and_needs_no_training(tmp_path: Path) -> None:
-    """It takes seconds, whatever `--steps` says."""
-    output = tmp_path / "random.hdf5"
-    arguments = ["hopper-random", "--size", "100", "--work_dir", str(tmp_path / "w"), "--output", str(output)]
-    assert ended(main, arguments) == 0
-    assert not (tmp_path / "w" / "runs").exists()
-    with h5py.File(output) as file:
-        assert file.attrs["random_training_steps"] == 0
-        assert 0 < file.attrs["random_return_mean"] < 100
-        assert len(file["rewards"]) >= 101
-
-
-@pytest.mark.thorough
-def test_minaris_set_holds_the_same_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read back by our reader, with the state after each episode's last action and the environment for the score."""
+def test_random_is_a_fresh_policy_and_needs_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever `--steps` says. Another seed gives another file, and Minari's set holds the same rows."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    name = "collected/hopper/medium-expert-v0"
-    arguments = ["hopper-medium-expert", *TINY, "--size", "150", "--work_dir", str(folder / "work")]
+    outputs = [tmp_path / f"{seed}.hdf5" for seed in (0, 1)]
+    for seed, output in enumerate(outputs):
+        arguments = ["hopper-random", "--size", "100", "--seed", str(seed), "--work_dir", str(tmp_path / f"w{seed}")]
+        assert ended(main, [*arguments, "--output", str(output)]) == 0
+    name = "collected/hopper/random-v0"
     assert ended(main, [*arguments, "--format", "minari", "--output", name]) == 0
+    assert not list(tmp_path.glob("w*/runs"))
     source = sources.read(f"minari:{name}")
     assert source.attributes == {"env_id": "d4rl/hopper-v2"}
-    with h5py.File(folder / "medium-expert.hdf5") as file:
+    with h5py.File(outputs[0]) as first, h5py.File(outputs[1]) as second:
+        assert first["actions"][:10].tolist() != second["actions"][:10].tolist()
+        assert second.attrs["random_training_steps"] == 0
+        assert 0 < second.attrs["random_return_mean"] < 100
+        assert len(second["rewards"]) >= 101
         for key in ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts"):
-            np.testing.assert_array_equal(source.raw[key], file[key][:])
-    # A second set of that name is refused.
-    assert ended(main, [*arguments, "--format", "minari", "--output", name]) == 2
+            np.testing.assert_array_equal(source.raw[key], second[key][:])
 
 
 @pytest.mark.thorough
@@ -367,17 +339,6 @@ def test_a_collection_that_was_killed_twice_gives_the_same_bytes(
     assert [path.name for path in (tmp_path / "work" / "runs").iterdir()] == first
 
 
-@pytest.mark.thorough
-def test_another_seed_gives_another_file(folder: Path, tmp_path: Path) -> None:
-    """With the fresh policy, which needs no training."""
-    outputs = [tmp_path / f"{seed}.hdf5" for seed in (0, 1)]
-    for seed, output in enumerate(outputs):
-        work = ["--work_dir", str(tmp_path / f"w{seed}"), "--output", str(output)]
-        assert ended(main, ["hopper-random", "--size", "50", "--seed", str(seed), *work]) == 0
-    with h5py.File(outputs[0]) as first, h5py.File(outputs[1]) as second:
-        assert first["actions"][:10].tolist() != second["actions"][:10].tolist()
-
-
 @dataclasses.dataclass(frozen=True)
 class Config:
     """The settings that `train` reads."""
@@ -410,8 +371,7 @@ def test_a_training_goes_on_from_its_last_checkpoint_or_not_at_all(tmp_path: Pat
         training.train(twin, "sac", Config(batch_size=9), tmp_path)
 
 
-@pytest.mark.thorough
-def test_a_failed_write_leaves_the_old_file(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new file replaces it only when it is complete, and a failure leaves nothing behind."""
     output = tmp_path / "medium.hdf5"
     output.write_bytes(b"old")
@@ -419,9 +379,9 @@ def test_a_failed_write_leaves_the_old_file(folder: Path, tmp_path: Path, monkey
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("shared.commands.collecting.writing._write_array", fail)
-    arguments = ["hopper-medium", *TINY, "--size", "9", "--work_dir", str(folder / "work"), "--output", str(output)]
-    assert ended(main, arguments) == 2
+    monkeypatch.setattr(writing, "_write_array", fail)
+    with pytest.raises(OSError, match="disk full"):
+        writing.write_arrays(output, {"rewards": np.zeros(3)}, {})
     assert output.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [output]
 
@@ -475,7 +435,7 @@ def test_an_episode_without_an_end_is_cut(tmp_path: Path, monkeypatch: pytest.Mo
         assert episode.timeouts.tolist() == [False] * 6 + [True]
 
 
-@pytest.mark.parametrize("left", [0.0, 0.01, 0.5, 0.9])
+@pytest.mark.parametrize("left", [0.0, 0.9])
 def test_a_part_that_was_cut_is_recorded_again(
     left: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -567,12 +527,7 @@ def test_where_returns_are_negative_the_medium_policy_has_come_a_third_of_the_wa
         (["CartPole-v1"], "cannot collect 'CartPole-v1'"),
         (["CartPole-v7-medium"], "or name an environment of Gymnasium's"),
         (["FrozenLake-v1-medium"], "its observations are Discrete(16)"),
-        (["CartPole-v1-medium", "--steps", "200", "--eval_freq", "200"], "raise --steps"),
         (["hopper-medium", "--steps", "0"], "--steps"),
-        (["hopper-medium", "--seed", "-1"], "--seed"),
-        (["hopper-medium", "--size", "many"], "--size"),
-        (["hopper-medium", "--stepps", "9"], "--stepps"),
-        (["hopper-medium", "--framework", "numpy"], "--framework"),
         (["hopper-medium", "--steps", "200", "--eval_freq", "200"], "raise --steps"),
     ],
 )
@@ -586,22 +541,3 @@ def test_unusable_options_are_answered_in_one_line(
     assert line.startswith("error: ")
     assert word in line
     assert not list(tmp_path.iterdir())
-
-
-def test_help_explains_the_options(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every option has a sentence and its default."""
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    shown = " ".join(capsys.readouterr().out.split())
-    options = ("seed", "steps", "size", "output", "work_dir", "framework", "format", "compact", "hidden_dim")
-    for option in options:
-        assert f"--{option}" in shown
-    assert "(default: 150,000)" in shown
-    assert "None" not in shown
-
-
-def test_every_name_is_one_of_d4rls() -> None:
-    """24 of them, each with a `-v2` version."""
-    assert len(NAMES) == 24
-    assert all(f"{name}-v2" in names.D4RL_FACTS for name in NAMES)
-    assert recording.EPISODES == 10

@@ -48,12 +48,11 @@ def torch_run(folder: Path, twin: Any = td3_bc) -> Any:
     return trainer
 
 
-def trained_with(script: str, twin: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Path:
-    """The folder of a short run."""
-    monkeypatch.setattr(sys, "argv", [script, *SHORT, "--runs_path", str(folder), *arguments])
-    before = set(folder.glob("*"))
+def trained_with(script: str, twin: Any, folder: Path, load: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a short run that starts from a checkpoint."""
+    monkeypatch.setattr(sys, "argv", [script, *SHORT, "--runs_path", str(folder), "--load_model", str(load)])
     cli(twin.train, twin.TrainConfig, "td3_bc")
-    (run,) = set(folder.glob("*")) - before
+    (run,) = folder.iterdir()
     return run
 
 
@@ -62,16 +61,15 @@ def test_each_twin_trains_on_from_the_others_run(
     said: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice, as a user types it: from PyTorch to JAX and back."""
-    first = trained_with("corl_torch/td3_bc.py", td3_bc, tmp_path, monkeypatch)
+    first = tmp_path / "first"
+    torch_run(first)
     assert said(str(first / "checkpoint"), "--to", "jax") == (0, f"{first / 'checkpoint.msgpack'}\n")
-    load = ("--load_model", str(first / "checkpoint.msgpack"))
-    second = trained_with("corl_jax/td3_bc.py", jax_td3_bc, tmp_path, monkeypatch, *load)
-    assert jax_checkpoints.read_checkpoint(str(second / "checkpoint.msgpack"))["total_it"] == 8
+    load = first / "checkpoint.msgpack"
+    second = trained_with("corl_jax/td3_bc.py", jax_td3_bc, tmp_path / "second", load, monkeypatch)
+    assert jax_checkpoints.read_checkpoint(str(second / "checkpoint.msgpack"))["total_it"] == 4
     assert said(str(second), "--to", "torch") == (0, f"{second / 'checkpoint.pt'}\n")
-    third = trained_with(
-        "corl_torch/td3_bc.py", td3_bc, tmp_path, monkeypatch, "--load_model", str(second / "checkpoint.pt")
-    )
-    assert torch.load(third / "checkpoint.pt", weights_only=True)["total_it"] == 12
+    third = trained_with("corl_torch/td3_bc.py", td3_bc, tmp_path / "third", second / "checkpoint.pt", monkeypatch)
+    assert torch.load(third / "checkpoint.pt", weights_only=True)["total_it"] == 8
 
 
 def test_there_and_back_again_is_the_same_file(said: Callable, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from shared.commands import datasets
 from shared.commands.common import ended
 from shared.data import cache, checksums, minari_sets, ogbench_sets, sources
 from shared.data.cache import Source
-from shared.data.episodes import of_rows
 
 WriteHDF5 = Callable[..., Path]
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,20 +101,6 @@ def test_a_histogram_counts_every_return(returns: list[float]) -> None:
     assert (np.diff(edges) > 0).all()
     counts, _ = np.histogram(returns, edges)
     assert counts.sum() == len(returns)
-
-
-def test_returns_are_those_of_the_episodes() -> None:
-    rng = np.random.default_rng(0)
-    raw = {"rewards": rng.normal(size=500), "terminals": rng.random(500) < 0.05, "timeouts": rng.random(500) < 0.05}
-    expected, total = [], 0.0
-    for reward, terminal, timeout in zip(*raw.values(), strict=True):
-        total += reward
-        if terminal or timeout:
-            expected.append(total)
-            total = 0.0
-    found = of_rows(raw)
-    np.testing.assert_allclose(found.returns, expected, rtol=1e-12, atol=1e-12)
-    assert len(found.lengths) == len(expected)
 
 
 def test_time_limits_are_counted_where_they_are_not_marked(

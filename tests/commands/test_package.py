@@ -95,13 +95,11 @@ def test_the_wheel_has_what_commands_need_and_no_tests(house: Path) -> None:
         assert all(path.startswith(("parity_tests/reference/", "parity_tests/engine/compilation")) for path in left_out)
 
 
-def test_it_trains_in_both_frameworks_and_draws(typed: Callable[..., str], tmp_path: Path) -> None:
-    for framework, seed in (("torch", "0"), ("jax", "1")):
-        typed("train", framework, "any_percent_bc", "--seed", seed, *SHORT)
-    folders = sorted((tmp_path / "runs").iterdir())
-    assert len(folders) == 2
-    for folder in folders:
-        assert json.loads((folder / "result.json").read_text())["metric"] == "d4rl_normalized_score"
+def test_it_trains_and_draws(typed: Callable[..., str], tmp_path: Path) -> None:
+    """In PyTorch; the tests below train in JAX."""
+    typed("train", "torch", "any_percent_bc", *SHORT)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert json.loads((folder / "result.json").read_text())["metric"] == "d4rl_normalized_score"
     assert typed("plot", "runs").endswith("curves.png\n")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 

@@ -86,7 +86,7 @@ def test_it_earns_what_the_evaluation_counted(said: Callable, tmp_path: Path, mo
     assert said(run.folder, "--seed", 5)[1] != printed
 
 
-@pytest.mark.parametrize("twin", [td3_bc, bcq, jax_bcq])
+@pytest.mark.parametrize("twin", [td3_bc, jax_bcq])
 def test_scaled_actions_and_sampled_ones_are_played_as_they_were_evaluated(
     twin: Any, said: Callable, write_hdf5: Callable[..., Path], tmp_path: Path
 ) -> None:

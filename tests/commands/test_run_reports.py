@@ -15,6 +15,7 @@ import yaml
 
 from shared.commands import statistics
 from shared.commands.common import ended
+from shared.commands.plot import panels
 from shared.commands.report import main, page_of
 from shared.commands.reporting import published, tables
 from shared.commands.reporting.planned import note_planned
@@ -30,14 +31,25 @@ MEDIUM, REPLAY = "hopper-medium-v2", "hopper-medium-replay-v2"
 CUBES = "ogbench:cube-double-play-singletask"
 
 
-def write_run(folder: Path, name: str, dataset: str, framework: str, seed: int, score: float, **other: object) -> Path:
-    """The parts of a run's folder that a report reads; its last three evaluations have this mean."""
+def write_run(
+    folder: Path,
+    name: str,
+    dataset: str,
+    framework: str,
+    seed: int,
+    score: float | dict[int, float],
+    **other: object,
+) -> Path:
+    """The parts of a run's folder that a report reads; its last three evaluations have this mean, or it has a curve."""
     finished, metric = other.pop("finished", True), other.pop("metric", "d4rl_normalized_score")
     stated = other.pop("stated", {})
     digest = f"{abs(hash((name, dataset, framework, seed, str(other)))) % 16**8:08x}"
     run = folder / f"{name}-{dataset.replace('/', '-')}-s{seed}-{framework}-{digest}"
     run.mkdir(parents=True)
-    rows = [{"step": 1000 * (k + 1), metric: value} for k, value in enumerate((0.0, score - 1, score, score + 1))]
+    curve = score if isinstance(score, dict) else {1000: 0.0, 2000: score - 1, 3000: score, 4000: score + 1}
+    rows = [
+        row for step, value in curve.items() for row in ({"step": step, "loss": 0.1}, {"step": step, metric: value})
+    ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = {"name": name, "env": dataset, "seed": seed, "max_timesteps": 4000, "discount": 0.99} | other
     (run / "config.yaml").write_text(yaml.safe_dump(settings))
@@ -68,27 +80,6 @@ def cells(table: tables.Table) -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(table.head, row, strict=True)) for row in table.rows}
 
 
-def test_statistics_have_their_published_definitions() -> None:
-    """Closed forms from Agarwal et al.: equal seeds, the intervals of constant scores, and shares computed by hand."""
-    tasks = [np.array([0.0, 10.0, 20.0, 30.0]), np.array([40.0, 50.0, 60.0, 1000.0])]
-    assert statistics.interquartile_mean_of_tasks(tasks) == pytest.approx(np.mean([20.0, 30.0, 40.0, 50.0]))
-    assert statistics.performance_profile(tasks, np.array([-1.0, 30.0, 50.0, 1000.0])).tolist() == [1.0, 0.5, 0.25, 0.0]
-    other = [np.array([10.0, 10.0]), np.array([0.0, 0.0])]
-    # On the first task 2 of 4 seeds are above and one ties, on the second all are above.
-    assert statistics.improvement_on_tasks(tasks, other) == pytest.approx((0.625 + 1.0) / 2)
-    constant = [np.full(3, 7.0), np.full(5, 7.0)]
-    assert tuple(statistics.stratified(statistics.interquartile_mean_of_tasks, constant)) == (7.0, 7.0, 7.0)
-
-
-def test_seeds_are_resampled_within_their_task() -> None:
-    """Tasks far apart, with seeds that agree: resampling all runs together would give a wide interval."""
-    tasks = [np.full(4, 0.0), np.full(4, 100.0)]
-    found = statistics.stratified(statistics.interquartile_mean_of_tasks, tasks)
-    assert tuple(found) == (50.0, 50.0, 50.0)
-    # For the mean of two seeds the bootstrap gives 0, 1 and 2, the outer ones in a quarter of all cases each.
-    assert tuple(statistics.stratified(lambda tasks: tasks[0].mean(axis=-1), [np.array([0.0, 2.0])])) == (1.0, 0.0, 2.0)
-
-
 def test_the_margin_that_is_shown_is_the_smallest_that_passes() -> None:
     rng = np.random.default_rng(0)
     first, second = rng.normal(50.0, 3.0, size=5), rng.normal(52.0, 4.0, size=4)
@@ -109,14 +100,6 @@ def test_each_dataset_weighs_the_same_however_many_seeds_it_has(tmp_path: Path) 
     assert row == ["IQL, JAX", "50.8 (1 seed)", "2", "1, 8"]
     profile = statistics.performance_profile(list(tasks["IQL", "jax"].values()), np.array([50.0, 95.5]))
     assert profile.tolist() == [0.5, 0.125]
-
-
-def test_an_interquartile_mean_of_unequal_seeds_repeats_scores() -> None:
-    """Three seeds and two count as six each, so the mean is that of the middle six of twelve scores."""
-    rng = np.random.default_rng(0)
-    three, two = rng.normal(size=3), rng.normal(size=2)
-    expected = statistics.interquartile_mean(np.concatenate([np.repeat(three, 2), np.repeat(two, 3)]))
-    assert statistics.interquartile_mean_of_tasks([three, two]) == pytest.approx(expected)
 
 
 def test_scores_averages_and_gaps(runs: Path) -> None:
@@ -269,7 +252,9 @@ def test_runs_of_other_settings_are_other_algorithms(tmp_path: Path) -> None:
         write_run(tmp_path, "IQL", MEDIUM, "jax", 0, 50.0, discount=discount)
     write_run(tmp_path, "CQL", MEDIUM, "jax", 0, 50.0, alpha=1.0)
     write_run(tmp_path, "CQL", REPLAY, "jax", 0, 50.0, alpha=2.0)
-    groups = gather([tmp_path]).groups
+    gathered = gather([tmp_path])
+    groups = gathered.groups
+    assert list(panels(gathered)) == [("CQL", REPLAY), ("CQL", MEDIUM), ("IQL", MEDIUM)]
     assert {algorithm for algorithm, _, _ in groups} == {"IQL (discount=0.9)", "IQL (discount=0.99)", "CQL"}
     (row,) = tables.settings({key: found for key, found in groups.items() if key[0] == "CQL"}).rows
     assert row == ["CQL", "alpha", f"{REPLAY}: 2.0; {MEDIUM}: 1.0"]

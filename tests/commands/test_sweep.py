@@ -174,26 +174,29 @@ def test_corls_tables_are_sweeps(name: str, number: int) -> None:
 
 
 def test_a_second_call_makes_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing if all runs exist, else only the missing one. The runs are the same as from the twins' own commands."""
-    folder = tmp_path / "sweep"
-    command = ["sweep", *BC, "--frameworks", "torch", "--seeds", "2", "--folder", str(folder), *SHORT, "--threads", "1"]
-    assert main([*command, "--list"]) == 0
+    """Nothing if all runs exist. A run that fails is told with its last line, and the runs next to it are made."""
+    folder, missing = tmp_path / "sweep", str(tmp_path / "missing.hdf5")
+    command = ["sweep", *BC, "--frameworks", "torch", "--folder", str(folder), *SHORT, "--threads", "1"]
+    assert main([*command, "--seeds", "2", "--list"]) == 0
     assert capsys.readouterr().out.count(resuming.RunStatus.MISSING.value) == 2
     assert not folder.exists()
-    assert main([*command, "--jobs", "2"]) == 0
-    printed = capsys.readouterr().out
+    assert main([*command, "--datasets", missing, DATASET, "--jobs", "2"]) == 1
+    printed, said = capsys.readouterr()
     assert "2 runs in" in printed
-    assert printed.count("done: any_percent_bc (torch)") == 2
-    finished = {path: path.stat().st_mtime_ns for path in sorted(folder.glob("*/result.json"))}
-    assert len(finished) == 2
+    assert f"done: any_percent_bc (torch) on {DATASET}, seed 0" in printed
+    (log,) = (folder / "logs").glob("BC-missing-s0-torch-*.log")
+    assert f"failed: any_percent_bc (torch) on {missing}, seed 0: error: " in said
+    assert str(log) in said
+    assert "runs that failed: 1;" in said
+    (result,) = folder.glob("*/result.json")
+    result.unlink()
     assert main(command) == 0
-    assert "2 finished, 0 to do" in capsys.readouterr().out
-    first, second = finished
-    second.unlink()
+    assert "0 finished, 1 to do" in capsys.readouterr().out
+    finished = result.stat().st_mtime_ns
     assert main(command) == 0
-    assert "1 finished, 1 to do" in capsys.readouterr().out
-    assert first.stat().st_mtime_ns == finished[first]
-    assert len(list(folder.glob("*/config.yaml"))) == 2
+    assert "1 finished, 0 to do" in capsys.readouterr().out
+    assert result.stat().st_mtime_ns == finished
+    assert len(list(folder.glob("*/config.yaml"))) == 1
 
 
 def test_what_shares_a_program(tmp_path: Path) -> None:
@@ -211,29 +214,15 @@ def test_what_shares_a_program(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_seeds_in_one_program_are_runs_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A second call makes only the run that is missing."""
-    command = ["sweep", *BC, "--seeds", "3", "--folder", str(tmp_path), *SHORT, "--together", "2"]
+    command = ["sweep", *BC, "--seeds", "2", "--folder", str(tmp_path), *SHORT, "--together", "2"]
     assert main(command) == 0
-    assert capsys.readouterr().out.count("done: any_percent_bc (jax)") == 3
-    at_once = {path: json.loads(path.read_text())["seeds_at_once"] for path in sorted(tmp_path.glob("*/result.json"))}
-    assert sorted(at_once.values()) == [1, 2, 2]
-    next(iter(at_once)).unlink()
+    assert capsys.readouterr().out.count("done: any_percent_bc (jax)") == 2
+    results = sorted(tmp_path.glob("*/result.json"))
+    assert [json.loads(path.read_text())["seeds_at_once"] for path in results] == [2, 2]
+    results[0].unlink()
     assert main(command) == 0
-    assert "2 finished, 1 to do" in capsys.readouterr().out
-    assert len(list(tmp_path.glob("*/config.yaml"))) == 3
-
-
-def test_a_run_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With its last line and the file with the others; the runs next to it are made."""
-    missing = str(tmp_path / "missing.hdf5")
-    folder = tmp_path / "sweep"
-    given = ["--algorithms", "any_percent_bc", "--datasets", missing, DATASET, "--frameworks", "torch"]
-    assert main(["sweep", *given, "--folder", str(folder), *SHORT]) == 1
-    printed, said = capsys.readouterr()
-    assert f"failed: any_percent_bc (torch) on {missing}, seed 0: error: " in said
-    (log,) = (folder / "logs").glob("BC-missing-s0-torch-*.log")
-    assert str(log) in said
-    assert f"done: any_percent_bc (torch) on {DATASET}, seed 0" in printed
-    assert "runs that failed: 1;" in said
+    assert "1 finished, 1 to do" in capsys.readouterr().out
+    assert len(list(tmp_path.glob("*/config.yaml"))) == 2
 
 
 def test_a_run_is_known_by_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -297,7 +286,7 @@ LONG = ["--max_timesteps", "4000", "--eval_freq", "500", "--n_episodes", "1", "-
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen]]:
     """Starts the same sweep as a separate process; leaves no process running."""
-    command = [sys.executable, "-m", "shared", "sweep", *BC, "--frameworks", "torch", "jax"]
+    command = [sys.executable, "-m", "shared", "sweep", *BC, "--frameworks", "torch", "--seeds", "2"]
     command += ["--folder", str(tmp_path / "sweep"), *LONG, "--threads", "1"]
     processes = []
 
@@ -323,7 +312,7 @@ def wait_until(happened: Callable[[], bool], seconds: float = 120) -> None:
 def test_stopped_and_killed_a_sweep_ends_with_the_same_bits(
     started: Callable[[], subprocess.Popen], tmp_path: Path
 ) -> None:
-    """Ctrl-C, then SIGKILL for a run and the driver: the next call continues. All runs equal those made in sequence."""
+    """Ctrl-C, then SIGKILL for a run and the driver: the next call continues. The run equals one made in sequence."""
     folder = tmp_path / "sweep"
     first = started()
     wait_until(lambda: bool(list(folder.glob("*/checkpoints/*"))))
@@ -331,41 +320,39 @@ def test_stopped_and_killed_a_sweep_ends_with_the_same_bits(
     assert first.wait(60) == 130
     assert len(list(folder.glob("*/config.yaml"))) == 1
     second = started()
-    wait_until(lambda: running_run(folder) is not None)
-    running = running_run(folder)
-    assert running is not None
-    os.kill(running, signal.SIGKILL)
+    wait_until(lambda: bool(commands(folder)))
+    commands(folder)[0].kill()
     assert "failed: any_percent_bc (torch)" in second.communicate(timeout=240)[0]
     assert second.returncode == 1
     third = started()
-    wait_until(lambda: running_run(folder) is not None)
+    wait_until(lambda: bool(commands(folder)))
     third.kill()
     third.communicate()
     # The process that it started has this file from its first moment on, before the run has a folder.
-    (log,) = (folder / "logs").glob("*-torch-*.log")
+    (log,) = (folder / "logs").glob("*-s0-torch-*.log")
     with log.open("ab") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     fourth = started().communicate(timeout=240)[0]
     assert "runs that go on in other processes" in fourth or "all 2 runs are finished" in fourth
-    wait_until(lambda: running_run(folder) is None)
+    wait_until(lambda: not commands(folder))
     assert "2 finished, 0 to do" in started().communicate(timeout=60)[0]
     assert len(list(folder.glob("*/config.yaml"))) == 2
     alone = tmp_path / "alone"
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-    for framework in ("torch", "jax"):
-        train = [sys.executable, "-m", "shared", "train", framework, "any_percent_bc", "--env", DATASET, *LONG]
-        subprocess.run([*train, "--runs_path", str(alone)], env=environment, check=True, stdout=subprocess.DEVNULL)
-        ours, theirs = (next(place.glob(f"*-{framework}-*")) for place in (folder, alone))
-        assert_same_bits(ours, theirs)
+    train = [sys.executable, "-m", "shared", "train", "torch", "any_percent_bc", "--env", DATASET, *LONG]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([*train, "--runs_path", str(alone)], env=environment, check=True, stdout=subprocess.DEVNULL)
+    ours, theirs = (next(place.glob("*-s0-torch-*/result.json")).parent for place in (folder, alone))
+    assert_same_bits(ours, theirs)
 
 
-def running_run(folder: Path) -> int | None:
-    """The id of the process of a run of the sweep, once it has a folder."""
+def commands(folder: Path) -> list[psutil.Process]:
+    """The processes that make runs of the sweep."""
+    found = []
     for process in psutil.process_iter(["cmdline", "status"]):
         words = process.info["cmdline"] or []
         if f"--runs_path={folder}" in words and "train" in words and process.info["status"] != psutil.STATUS_ZOMBIE:
-            return process.pid
-    return None
+            found.append(process)
+    return found
 
 
 @pytest.mark.parametrize(("variable", "threads"), [("1", "1"), ("", "7"), ("many", "7"), ("0", "7")])

@@ -45,8 +45,8 @@ def test_functions_over_dicts_hold(capsys: pytest.CaptureFixture) -> None:
     assert "\ndraws       not given\n" in printed
 
 
-# A loss whose first argument's name is not a part's, rows beyond the dataset's, a loss of held-out rows
-OTHER_FAMILIES = ("bcq", "discrete/bcq", "finetune/balanced_replay", "model_based/dynamics", "model_based/mopo", "sac")
+# A loss whose first argument's name is not a part's, a loss of held-out rows, rows beyond the dataset's
+OTHER_FAMILIES = ("bcq", "model_based/dynamics", "model_based/mopo")
 
 
 @pytest.mark.thorough
@@ -67,7 +67,6 @@ RATE = "_hp.learning_rate * jnp.minimum((_updates + 1.0) / _hp.warmup_steps, 1.0
     ("rate", "right"),
     [
         ("optax.linear_schedule(0.0, _hp.learning_rate, _hp.warmup_steps)(_updates + 1)", True),
-        ("_hp.learning_rate * jnp.minimum((_updates + 1) / _hp.warmup_steps, 1.0)", True),
         ("_hp.learning_rate * jnp.minimum((_updates + 1) / (_hp.warmup_steps + 1), 1.0)", False),
     ],
 )
@@ -124,20 +123,12 @@ def test_an_optimiser_without_momentum_is_refused() -> None:
     [
         ("max_action * jnp.tanh(mlp(layers, observations))", "max_action * mlp(layers, observations)", "forward",
          "  * `tanh` left out (corl_jax/td3_bc.py:"),
-        ("jnp.where(batch.terminals > 0, 0.0, next_q)", "jnp.where(batch.terminals > 0, next_q, 0.0)", "loss",
-         "  * `1.0` left out (corl_jax/td3_bc.py:"),
-        ("batch.next_observations, actions).min(0)", "batch.next_observations, actions).max(0)", "loss",
-         "  * `maximum` for `minimum` (corl_jax/td3_bc.py:"),
-        ("- target).mean() * 2", "- target).mean()", "loss",
-         "your numbers are the reference's times 0.5"),
         ("jax.lax.stop_gradient(jnp.abs(q).mean())", "jnp.abs(q).mean()", "gradient",
          "  * missing stop_gradient (corl_jax/td3_bc.py:"),
         ("optax.adam(3e-4)", "optax.adam(3e-4, eps=1e-5)", "update",
          "  * Adam's epsilon (corl_jax/td3_bc.py:"),
         ('actor_loss)(state["actor"], critics[0]', 'actor_loss)(state["actor"], before', "update",
          "the gradient of `actor_loss` by `actor` is taken at `critic_1` as it was before its step"),
-        ("t + tau * (s - t)", "s + tau * (t - s)", "update",
-         "moved at a rate of 0.995 in place of 0.005"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_another_style_is_told(checked: Callable, old: str, new: str, rung: str, said: str) -> None:
@@ -206,7 +197,6 @@ def update(state"""
         ("split(key)", "split(jax.random.fold_in(key, step // 2))",
          ["  Your draws (indices, noise.target): no known mistake gives these numbers.",
           "  It may help: updates draw what others drew: fold `step` into the key."]),
-        ("    keys", "    raise NotImplementedError\n    keys", ["draws       not climbed yet: write draw_noise"]),
     ],
 )  # fmt: skip
 def test_draws_that_are_given_are_checked(checked: Callable, old: str, new: str, told: list[str]) -> None:

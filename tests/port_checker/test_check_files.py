@@ -20,7 +20,6 @@ from tests.port_checker.conftest import AWAC, PLAIN, ROOT
     ("old", "new", "message"),
     [
         ("def mlp(layers, x):", "def mlp(layers, x:", "port.py, line 18: '(' was never closed: correct the syntax"),
-        ("import optax", "import optaks", "port.py does not run: ModuleNotFoundError: No module named 'optaks' (line"),
         ("ADAM = optax.adam(3e-4)", "raise SystemExit(3)", 'put what runs below `if __name__ == "__main__":`'),
         ("def outputs(state, batch):", "def forward(state, batch):",
          "port.py has no function outputs: expected outputs(state, batch) that gives"),
@@ -36,7 +35,6 @@ from tests.port_checker.conftest import AWAC, PLAIN, ROOT
          "critic_loss gives an array of shape (2, 32): expected a scalar, or (scalar, aux)"),
         ('"critic_1": q1, "critic_2": q2}', '"critic_1": q1[:, None], "critic_2": q2}',
          "outputs gives 'critic_1' (32, 1): expected 'actor' (32, 3), 'critic_1' (32,), 'critic_2' (32,)"),
-        ('"critic_1": q1, "critic_2": q2}', '"q": q1, "critic_2": q2}', "outputs gives 'q' (32,): expected 'actor'"),
         ('        "actor_target": actor,\n', "", "gives has no actor_target: expected a field of this name"),
         ('"critics_optimizer": ADAM.init(critics)', '"critics_optimizer": 0',
          "critics_optimizer must be the state of an optax optimiser"),
@@ -63,10 +61,12 @@ def test_what_is_expected_is_said(checked: Callable, old: str, new: str, message
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("port.py", b"", "defines nothing: `corl-twins check --template ALGORITHM` prints a file to start from"),
-        ("port.py", b'"""My port."""\n# to be written\n', "defines nothing"),
+        (
+            "port.py",
+            b'"""My port."""\n# to be written\n',
+            "defines nothing: `corl-twins check --template ALGORITHM` prints a file to start from",
+        ),
         ("port.py", b"\x7fELF\x02\x00", "holds no text, or none in UTF-8: give the .py file with your port"),
-        ("port.py", b"\x80\x04\x95", "holds no text, or none in UTF-8"),
         ("port.py", b"x = '\xe9'", "holds no text, or none in UTF-8"),
         ("port.py", b"import torch, gym_of_old\nx = 1", "is a PyTorch file, it imports torch and not jax"),
         ("port.py", b"import torch.nn as nn, gym_of_old\nclass Actor(nn.Module): pass", "is a PyTorch file"),
@@ -89,7 +89,6 @@ def test_what_is_no_port_is_told(
     [
         # Offline and online, its losses have the same names.
         (AWAC, "td3_bc", "awac or finetune/awac"),
-        (PLAIN, "awac", "td3_bc"),
         (ROOT / "corl_jax" / "dt.py", "iql", "dt"),
     ],
 )

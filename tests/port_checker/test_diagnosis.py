@@ -24,7 +24,6 @@ DECAYED = (
     (STEP, f"{STEP}, critics"),
     (ACTOR_STEP, f'{ACTOR_STEP}, state["actor"]'),
 )
-ACTION = """jnp.clip(policy(state["actor_target"], batch.next_observations, bound) + smoothing, -bound, bound)"""
 
 # By the mistake: the file, its changes, the rung that fails, and the diagnosis
 MISTAKES: dict[str, tuple[Path, tuple[tuple[str, str], ...], str, tuple[str, ...]]] = {
@@ -34,12 +33,6 @@ MISTAKES: dict[str, tuple[Path, tuple[tuple[str, str], ...], str, tuple[str, ...
         (("jnp.abs(q).mean()", "jnp.abs(q.mean())"),),
         "loss",
         ("  * `abs` after the mean, not before it (corl_jax/td3_bc.py:", "    + jnp.abs(q.mean())"),
-    ),
-    "target action not clipped": (
-        PLAIN,
-        ((ACTION, ACTION.removeprefix("jnp.clip(").removesuffix(", -bound, bound)")),),
-        "loss",
-        ("  * `clip` left out (corl_jax/td3_bc.py:", "    + actor(batch.next_observations) + smoothing"),
     ),
     "discount squared": (
         PLAIN,
@@ -96,12 +89,6 @@ MISTAKES: dict[str, tuple[Path, tuple[tuple[str, str], ...], str, tuple[str, ...
         (("mean + std * noise", "mean + std**2 * noise"),),
         "loss",
         ("  * `square(std)` for `std` (corl_jax/awac.py:", "    - noise * std"),
-    ),
-    "the actor's noise in the target": (
-        AWAC,
-        (("batch.next_observations, noise.target)", "batch.next_observations, noise.actor)"),),
-        "loss",
-        ("  * `noise.actor` for `noise.target` (corl_jax/awac.py:", "(actor, batch.next_observations, noise.actor)"),
     ),
     # ---- outputs
     "another activation": (
@@ -167,13 +154,6 @@ MISTAKES: dict[str, tuple[Path, tuple[tuple[str, str], ...], str, tuple[str, ...
         "update",
         ("`actor`: a step in update 31, in which the reference makes none.",),
     ),
-    # ---- metrics
-    "a metric's sign": (
-        PLAIN,
-        (('metrics = {"critic_loss": loss}', 'metrics = {"critic_loss": -loss}'),),
-        "log",
-        ("`critic_loss`: your numbers are the reference's times -1.",),
-    ),
 }  # fmt: skip
 
 
@@ -215,19 +195,12 @@ def test_the_wrong_expression_is_told(told: Callable[..., str], name: str) -> No
 # In our own twins
 IN_TWINS = {
     "iql": [("hp.inverse_temperature * adv", "adv", "  * `hp.inverse_temperature` left out (corl_jax/iql.py:")],
-    "edac": [
-        ("norm(gradients) + 1e-10", "norm(gradients) + 1e-3", "  * 0.001 for 1e-10 (corl_jax/edac.py:"),
-        ("self.temperature() * log_prob - smallest", "self.temperature() * jax.lax.stop_gradient(log_prob) - smallest",
-         "is detached (corl_jax/edac.py:"),
-    ],
     "rebrac": [
         ("batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q",
          "(1.0 - batch.terminals) * (batch.rewards + hp.discount * next_q)",
          "  * `batch.rewards * (1.0 - batch.terminals)` for `batch.rewards` (corl_jax/rebrac.py:"),
         ("jnp.abs(q).mean()", "jnp.abs(q).max()", "  * `max` for `mean` (corl_jax/rebrac.py:"),
     ],
-    "dt": [("weight_decay=hp.weight_decay", "weight_decay=0.0", "decay of `model` is 0 in place of 0.0001.")],
-    "cql": [("return hp.cql_alpha * gap", "return gap", "  * `hp.cql_alpha` left out (corl_jax/cql.py:")],
 }  # fmt: skip
 
 
@@ -266,26 +239,11 @@ def test_what_no_single_change_explains_is_told_by_rows_and_inputs(
     assert sentence in told(PLAIN, (old, new))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "place"),
-    [
-        (
-            "jnp.abs(q).mean()",
-            "jnp.sqrt(jnp.mean(q**2) + 0.3 * jnp.cos(q).mean() ** 2)",
-            "weight = self.hp.alpha / stop_gradient(jnp.abs(q).mean())",
-        ),
-        (
-            "- target).mean() * 2",
-            "- jnp.tanh(target) * 3.0).mean() * 2",
-            "square(q1 - target).mean() + square(q2 - target).mean()",
-        ),
-    ],
-)
-def test_the_first_number_that_is_lacking_is_told(told: Callable[..., str], old: str, new: str, place: str) -> None:
+def test_the_first_number_that_is_lacking_is_told(told: Callable[..., str]) -> None:
     """If no change of one expression gives the numbers."""
-    found = told(PLAIN, (old, new))
+    found = told(PLAIN, ("jnp.abs(q).mean()", "jnp.sqrt(jnp.mean(q**2) + 0.3 * jnp.cos(q).mean() ** 2)"))
     assert "your numbers hold all that" in found
-    assert place in found, found
+    assert "weight = self.hp.alpha / stop_gradient(jnp.abs(q).mean())" in found, found
 
 
 def test_the_first_update_that_differs_is_told(told: Callable[..., str]) -> None:

@@ -77,9 +77,9 @@ def test_what_cannot_be_done_is_told_in_one_line(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("source", ["any_percent_bc", "awr", "finetune/iql"])
+@pytest.mark.parametrize("source", ["any_percent_bc", "finetune/iql"])
 def test_a_project_passes_at_once(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a pair whose names say everything, and for pairs whose adapters are named in a line."""
+    """For a pair whose names say everything, and for one whose adapter is named in a line."""
     monkeypatch.chdir(tmp_path)
     assert new.main(["my_own", "--from", source, "--into", "project"]) == 0
     asks = f'{LIKE} = "{source}"' in Path("project/my_own_jax.py").read_text()

@@ -165,7 +165,6 @@ def test_a_setting_that_one_file_lacks_is_all_that_is_told(files: Callable) -> N
 
 MISTAKES = {
     "a sign": ("return -weight * q.mean()", "return weight * q.mean()", "loss", "actor_loss", "(-"),
-    "a gradient": ("stop_gradient(jnp.abs(q).mean())", "jnp.abs(q).mean()", "gradient", "actor_loss", "stop_gradient("),
     "a network that is not differentiated": (
         "actor(batch.observations)",
         "self.actor(batch.observations)",

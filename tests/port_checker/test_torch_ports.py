@@ -24,7 +24,7 @@ def test_our_own_twin_holds() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["iql", "dt", "discrete/cql", "finetune/spot"])
+@pytest.mark.parametrize("name", ["iql", "discrete/cql", "finetune/spot"])
 def test_twins_with_more_to_them_hold(name: str) -> None:
     """Schedules, one moment for several parts, finite actions, a VAE."""
     status, told = check_here(Path(str(PAIRS[name].torch.__file__)), name, "default")
@@ -37,7 +37,6 @@ def test_twins_with_more_to_them_hold(name: str) -> None:
     [
         ("- hp.critic_bc_coef * distance", "+ hp.critic_bc_coef * distance", "loss",
          "* `+` for `-` (corl_jax/rebrac.py:"),
-        ("q.abs().mean().detach()", "q.abs().mean()", "gradient", "* missing stop_gradient (corl_jax/rebrac.py:"),
         ("(actor.parameters(), lr=hp.actor_lr)", "(actor.parameters(), lr=hp.actor_lr, eps=1e-5)", "update",
          "epsilon"),
         ("+ tau * new.data)", "+ (1.0 - tau) * new.data)", "update", "Your update ("),
