@@ -14,8 +14,8 @@ from shared.frameworks.held_out import Outputs, measured, normal_log_prob, sprea
 
 CPU = torch.device("cpu")
 DENSITIES = ("bear", "cql", "edac", "lb_sac", "model_based/combo", "model_based/mopo", "sac_n")
-# One more of each kind: finite actions with a policy, with values alone, and with two outputs; a policy that samples
-# without a density; deterministic ones; a learner of V alone; critics that need more inputs than states and actions.
+# One more of each kind. Finite actions have a policy, values alone, or two outputs. Policies sample without a density,
+# or are deterministic. AWR learns only V, and UWAC's critics need more inputs than states and actions.
 KINDS = ("discrete/iql", "discrete/cql", "discrete/bcq", "bcq", "td3_bc", "awr", "uwac", "awac")
 LIKELY = {*DENSITIES, "awac", "awr", "discrete/iql", "uwac"}
 NOT_JUDGING = {"awr", "uwac"}
