@@ -25,7 +25,6 @@ def ctrl_c_is_heard() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("command", "loading"),
     [
-        (["corl_torch/cql.py"], "numpy"),
         (["corl_torch/cql.py"], "torch"),
         (["corl_jax/cql.py"], "jax"),
         (["-m", "corl_twins", "train", "jax", "cql"], "jax"),

@@ -84,7 +84,6 @@ def test_the_pins_resolve_everywhere() -> None:
 @pytest.mark.parametrize(
     ("package", "pin", "where"),
     [
-        ("soupsieve", "soupsieve==4.1.2", ("3.11.0", "linux")),  # it needs Python 3.11.5
         ("mujoco", "mujoco==3.4.0", ("3.14", "linux")),  # it has no wheel there
         ("colorama", "", ("3.11.0", "windows")),
     ],

@@ -10,16 +10,8 @@ from shared.frameworks.twins import FRAMEWORKS
 
 # The average of every run's last three evaluations, as a share of the score of the data's better policy
 REACHED = {
-    "any_percent_bc": 0.9,
-    "td3_bc": 0.9,
-    "iql": 0.9,
-    "awac": 0.9,
-    "cql": 0.8,
-    "rebrac": 0.8,
-    "dt": 0.8,
-    "sac_n": 0.8,
-    "edac": 0.8,
-    "lb_sac": 0.8,
+    **dict.fromkeys(("any_percent_bc", "td3_bc", "iql", "awac"), 0.9),
+    **dict.fromkeys(("cql", "rebrac", "dt", "sac_n", "edac", "lb_sac"), 0.8),
 }
 # A replay's training ended at the expert, which scores 100; the mean of its episodes is that of a far weaker policy.
 EXPERT = {"mini/pendulum-replay": 100.0}
@@ -40,11 +32,5 @@ def test_every_seed_reaches_its_share_of_the_better_policy(name: str, framework:
     assert len(scores) >= 5
     better = EXPERT.get(summary["dataset"]["name"], max(summary["data_policies"].values()))
     assert min(scores) >= REACHED[name] * better
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("name", REACHED)
-def test_no_later_evaluation_lies_below_the_weaker_policy(name: str, framework: str) -> None:
-    """After the first third of the run."""
-    summary = default_runs(name)
+    # After the first third of the run, no evaluation lies below the weaker policy.
     assert min(seeds.later_scores(summary["frameworks"][framework])) >= min(summary["data_policies"].values())

@@ -15,19 +15,30 @@ from benchmarks.results import SHIPPED_BLOCKS, WHAT_SHIPS, WHOLE_LADDER, Block, 
 from benchmarks.rungs import EAGER, SHIPPED, rungs_of
 from benchmarks.subjects import UPDATES, subject
 
+# Both sessions share a process, so the second one reuses the first one's imports. They read fewer folders than pytest
+# looks into by itself, since it takes seconds to read them all.
+SESSIONS = """
+import pytest
 
-def collected(*flags: str) -> list[str]:
-    """The blocks that a command line selects, in order, such as `iql-block 0-JAX scan`."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "--quiet"]
-    # Fewer folders than pytest looks into by itself, since it takes seconds to read them all
-    command += ["--benchmark-only", "-o", "testpaths=tests/benchmarks benchmarks"]
+FOLDERS = "testpaths=tests/benchmarks benchmarks"
+for flags in ([], ["--all-rungs", "-k", "iql and not finetune and not discrete"]):
+    options = ["-p", "no:cacheprovider", "--collect-only", "--quiet", "--benchmark-only", "-o", FOLDERS]
+    assert pytest.main([*options, *flags]) == 0
+    print("the end")
+"""
+
+
+@pytest.fixture(scope="module")
+def collected() -> list[list[str]]:
+    """The blocks that two command lines select, in order, such as `iql-block 0-JAX scan`."""
     # A worker of pytest-xdist knows that it is one from the environment, and would not time anything.
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run([*command, *flags], capture_output=True, text=True, check=True, cwd=report.ROOT, env=own)
-    listed = done.stdout
-    tests = [line for line in listed.splitlines() if "::" in line]
-    assert all(test.startswith("benchmarks/test_updates.py::test_updates[") for test in tests)
-    return [test.partition("[")[2].removesuffix("]") for test in tests]
+    command = [sys.executable, "-c", SESSIONS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=report.ROOT, env=own)
+    sessions = done.stdout.split("the end\n")[:2]
+    tests = [[line for line in listed.splitlines() if "::" in line] for listed in sessions]
+    assert all(test.startswith("benchmarks/test_updates.py::test_updates[") for test in tests[0] + tests[1])
+    return [[test.partition("[")[2].removesuffix("]") for test in each] for each in tests]
 
 
 def expected(climb: Climb, name: str) -> list[str]:
@@ -36,14 +47,14 @@ def expected(climb: Climb, name: str) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_typed_as_it_stands_it_times_what_ships() -> None:
-    assert collected() == [block for name in UPDATES for block in expected(WHAT_SHIPS, name)]
+def test_typed_as_it_stands_it_times_what_ships(collected: list[list[str]]) -> None:
+    assert collected[0] == [block for name in UPDATES for block in expected(WHAT_SHIPS, name)]
     assert WHAT_SHIPS.rungs("iql") == [EAGER, SHIPPED]
 
 
 @pytest.mark.thorough
-def test_the_whole_ladder_of_one_pair() -> None:
-    assert collected("--all-rungs", "-k", "iql and not finetune and not discrete") == expected(WHOLE_LADDER, "iql")
+def test_the_whole_ladder_of_one_pair(collected: list[list[str]]) -> None:
+    assert collected[1] == expected(WHOLE_LADDER, "iql")
     assert WHOLE_LADDER.rungs("iql") == rungs_of(subject("iql"))
 
 
@@ -130,17 +141,13 @@ def test_a_row_needs_every_block(folder: Path, rung: str) -> None:
 
 
 def test_a_table_says_how_many_blocks_were_undisturbed() -> None:
+    """A side alone is over nothing."""
     gathered = Results("pytest", WHAT_SHIPS)
     gathered.peak, gathered.gflop["iql"] = 100.0, 1.0
     for others in (0.5, *[0.0] * (SHIPPED_BLOCKS - 1)):
         gathered.add("iql", EAGER, Block(2.0, others))
         gathered.add("iql", SHIPPED, Block(1.0, 0.5))
     row = gathered.table().splitlines()[-1]
-    assert f"| **2.00** | {SHIPPED_BLOCKS - 1} of {SHIPPED_BLOCKS}, 0 of {SHIPPED_BLOCKS} | 20" in row
-
-
-def test_a_side_alone_is_over_nothing() -> None:
-    gathered = Results("pytest", WHAT_SHIPS)
-    gathered.peak, gathered.gflop["iql"] = 100.0, 1.0
-    gathered.add("iql", SHIPPED, Block(1.0, 0.0))
+    del gathered.blocks["iql"][EAGER]
     assert gathered.table().splitlines()[-1].endswith("| not measured |")
+    assert f"| **2.00** | {SHIPPED_BLOCKS - 1} of {SHIPPED_BLOCKS}, 0 of {SHIPPED_BLOCKS} | 20" in row

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import regression, results
-from benchmarks.blocks import Processes, prepare, timed_block
+from benchmarks.blocks import Processes, prepare
 from benchmarks.regression import ATTEMPTS, TOLERANCE, Busy, pairs, ratio, verdict
 from benchmarks.results import BLOCKS, DISTURBED, Block
 from benchmarks.rungs import EAGER, SHIPPED
@@ -53,13 +53,10 @@ def test_a_busy_machine_tells_nothing() -> None:
 
 @pytest.mark.thorough
 def test_each_algorithm_has_its_own_process() -> None:
-    """Timed for real: both rungs share a process, another algorithm has another one, and the blocks take time."""
+    """In which all its blocks are timed."""
     with closing(Processes()) as processes:
-        processes.run(prepare, "any_percent_bc", SHIPPED)
-        block = processes.run(timed_block, "any_percent_bc", SHIPPED)
         first = [processes.run(process_of, "any_percent_bc") for _ in range(2)]
         second = processes.run(process_of, "td3_bc")
-    assert 0 < block.seconds < 600
     assert first[0] == first[1] != second
 
 
@@ -79,33 +76,21 @@ def test_a_machine_without_results_is_told_what_to_do(
     assert "pytest --benchmark-only" in capsys.readouterr().err
 
 
-def test_the_ladders_file_goes_before_that_of_what_ships(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
-    monkeypatch.setattr(regression, "pairs", lambda processes, name: [(Block(2.0, 0.0), Block(1.0, 0.0))])
-    monkeypatch.setattr("sys.argv", ["regression", "iql"])
-    for kind, before in (("shipped", 1.5), ("updates", 2.0)):
-        rungs = {rung: {"updates_per_second": {"max": rate}} for rung, rate in ((EAGER, 1.0), (SHIPPED, before))}
-        results.results_file(kind, hardware()).write_text(json.dumps({"algorithms": {"iql": {"rungs": rungs}}}))
-        with pytest.raises(SystemExit) as stopped:
-            regression.main()
-        assert stopped.value.code == 0
-        assert f"{before:.2f} in the results file" in capsys.readouterr().out
-
-
 def test_what_ships_stands_in_where_the_ladder_has_no_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
-    """An algorithm with neither row is reported, along with the command that measures it."""
+    """Otherwise the ladder's row counts. An algorithm with neither is reported, with the command that measures it."""
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     monkeypatch.setattr(regression, "pairs", lambda processes, name: [(Block(2.0, 0.0), Block(1.0, 0.0))])
-    for kind, name in (("updates", "cql"), ("shipped", "iql")):
-        rungs = {rung: {"updates_per_second": {"max": rate}} for rung, rate in ((EAGER, 1.0), (SHIPPED, 1.5))}
-        results.results_file(kind, hardware()).write_text(json.dumps({"algorithms": {name: {"rungs": rungs}}}))
-    for name, code in (("cql", 0), ("iql", 0), ("dt", 2)):
+    for kind, names, before in (("updates", ["cql"], 2.0), ("shipped", ["cql", "iql"], 1.5)):
+        rungs = {rung: {"updates_per_second": {"max": rate}} for rung, rate in ((EAGER, 1.0), (SHIPPED, before))}
+        rows = {"algorithms": {name: {"rungs": rungs} for name in names}}
+        results.results_file(kind, hardware()).write_text(json.dumps(rows))
+    told = {"cql": (0, "2.00 in the results file"), "iql": (0, "1.50 in the results file")}
+    told["dt"] = (2, "run `pytest --benchmark-only -k '[dt-'` once")
+    for name, (code, words) in told.items():
         monkeypatch.setattr("sys.argv", ["regression", name])
         with pytest.raises(SystemExit) as stopped:
             regression.main()
         assert stopped.value.code == code
-    assert "run `pytest --benchmark-only -k '[dt-'` once" in capsys.readouterr().err
+        assert words in "".join(capsys.readouterr())

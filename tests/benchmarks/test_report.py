@@ -68,28 +68,6 @@ def test_a_ladder_of_two_rungs_is_drawn(gpus: list[str], monkeypatch: pytest.Mon
     assert list(report.charts()) == ["updates-machine"]
 
 
-def test_tables_are_of_the_algorithm_that_is_asked_for() -> None:
-    assert "td3_bc" in report.updates("td3_bc")
-    assert "cql" not in report.updates("td3_bc").replace("benchmark", "")
-    assert "benchmarks.seeds cql" in report.seeds_of("cql")
-    assert "benchmarks.seeds cql" not in report.seeds_of("td3_bc")
-
-
-def test_forms_stand_beside_the_default_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Default runs come first, then those with settings of their own; runs of other algorithms are left out."""
-    side = {"seeds": [0, 1], "mean": 90.0, "std": 1.0, "updates": 16_000, "steps": [8000], "curves": [[91.0]]}
-    runs = {"algorithm": "plas", "dataset": {"name": "mini/hopper-mostly-expert"}}
-    runs["frameworks"] = {"torch": side, "jax": side | {"mean": 80.5}}
-    (tmp_path / "seeds-plas.json").write_text(json.dumps(runs))
-    (tmp_path / "forms-plas.json").write_text(json.dumps(runs | {"settings": ["--vae_tanh", "false"]}))
-    monkeypatch.setattr(report.results, "FOLDER", tmp_path)
-    assert report.forms("plas").splitlines()[2:] == [
-        "| PLAS | the default | 2 | 90.0 +- 1.0 | 80.5 +- 1.0 | 91.0, 91.0 |",
-        "| PLAS | `--vae_tanh false` | 2 | 90.0 +- 1.0 | 80.5 +- 1.0 | 91.0, 91.0 |",
-    ]
-    assert report.forms("cql") == ""
-
-
 def test_every_algorithm_is_listed_once_in_its_family() -> None:
     """On the front page and on the algorithms page; no family is empty, and each note on a choice is one sentence."""
     for family in Family:
@@ -121,17 +99,3 @@ def test_scores_stand_apart_in_standard_errors(monkeypatch: pytest.MonkeyPatch, 
     assert cells[0]["PyTorch less CORL's, in standard errors"] == "+4.0, 2.4: nobody knows why yet"
     assert cells[1]["JAX less PyTorch, in standard errors"] == "+5.0, 3.1: nobody knows why yet"
     assert cells[1]["CORL's"] == cells[1]["PyTorch less CORL's, in standard errors"] == ""
-
-
-def test_costs_and_scores_are_those_of_results_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An algorithm that was not measured has empty cells; only default runs give a score."""
-    timed = {"algorithms": {"td3_bc": {"gflop_per_update": 0.414}}}
-    (tmp_path / "shipped-machine.json").write_text(json.dumps(timed))
-    for name, dataset, updates in (("td3_bc", "mini/hopper-mostly-expert", 20_000), ("crr", "mini/other", 12_000)):
-        side = {"mean": 91.25, "updates": updates}
-        runs = {"algorithm": name, "dataset": {"name": dataset}, "frameworks": {"torch": side, "jax": side}}
-        (tmp_path / f"seeds-{name}.json").write_text(json.dumps(runs))
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
-    rows = {row.split("]")[0].split("[")[1]: row for row in catalogue.table().splitlines() if row.startswith("| [")}
-    assert " | 0.41 | hopper-mostly-expert | 91.2, 91.2 | " in rows["TD3+BC"]
-    assert " |  |  |  | [Wang" in rows["CRR"]

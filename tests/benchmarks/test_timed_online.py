@@ -1,4 +1,4 @@
-"""The loops of `benchmarks.online` run for every pair that continues in an environment."""
+"""The loops of `benchmarks.online` run for every kind of pair that continues in an environment."""
 
 from pathlib import Path
 from unittest import mock
@@ -11,7 +11,8 @@ from parity_tests.pairs import PAIRS
 pytestmark = pytest.mark.thorough
 
 
-@pytest.mark.parametrize("name", [name for name, pair in PAIRS.items() if pair.explores])
+# One replay buffer, two with shares of a batch, two without, and a balanced one
+@pytest.mark.parametrize("name", ["finetune/iql", "finetune/cal_ql", "finetune/rlpd", "finetune/balanced_replay"])
 def test_both_twins_step_and_learn(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With small networks; afterwards, each environment has made the steps of one block."""
     monkeypatch.setattr(online, "ROWS", 400)

@@ -111,13 +111,9 @@ def test_finite_actions_are_whole_numbers(name: str, tmp_path: Path) -> None:
     raw = sources.read(str(written(tmp_path, content))).raw
     np.testing.assert_array_equal(raw["actions"], chosen[:, 0])
     assert transitions.extract_transitions(raw).actions.dtype == np.int64
-
-
-def test_episodes_of_one_length(tmp_path: Path) -> None:
-    raw = sources.read(str(written(tmp_path, version_20()))).raw
-    np.testing.assert_array_equal(raw["observations"], ROWS["observations"])
-    np.testing.assert_array_equal(np.flatnonzero(raw["terminals"]), [3])
-    np.testing.assert_array_equal(np.flatnonzero(raw["timeouts"]), [7])
+    if name == "2.0":
+        np.testing.assert_array_equal(raw["observations"], ROWS["observations"])
+        assert (np.flatnonzero(raw["terminals"]).tolist(), np.flatnonzero(raw["timeouts"]).tolist()) == ([3], [7])
 
 
 def test_an_older_file_has_terminals_alone(tmp_path: Path) -> None:
@@ -125,14 +121,6 @@ def test_an_older_file_has_terminals_alone(tmp_path: Path) -> None:
     raw = sources.read(str(written(tmp_path, content))).raw
     np.testing.assert_array_equal(raw["terminals"], TERMINALS)
     assert not raw["timeouts"].any()
-
-
-def test_transitions_stay_within_their_episode(tmp_path: Path) -> None:
-    """The one-step episode, which no time limit ended in a terminal state, contributes no row."""
-    found = transitions.extract_transitions(d3rlpy_files.read(written(tmp_path, version_21())))
-    np.testing.assert_array_equal(found.observations, ROWS["observations"][[0, 1, 2, 3, 5, 6]])
-    np.testing.assert_array_equal(found.next_observations[[0, 1, 2, 4, 5]], ROWS["observations"][[1, 2, 3, 6, 7]])
-    np.testing.assert_array_equal(found.terminals, [0, 0, 0, 1, 0, 0])
 
 
 IMAGES = np.arange(8 * 16, dtype=np.uint8).reshape(8, 1, 4, 4)
@@ -154,19 +142,15 @@ def test_images_are_read(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (version_21(version="2.2"), "a replay buffer of d3rlpy's version 2.2: 1.0, 2.0 and 2.1 can be read"),
-        (version_1(version="2.1"), "a replay buffer of d3rlpy's version 2.1"),
         (version_21(num_episodes=None), "can be read"),
         (version_21(num_episodes=0), "says that it holds 0 episodes"),
         (version_21(num_episodes=10**12), "has no array 'observations_999999999999'"),
-        (version_21(num_episodes=4), "has no array 'observations_3'"),
         (version_21(terminated_1=None), "has no array 'terminated_1'"),
         (version_21(observations_0_0=IMAGES), "has observations of several parts"),
         (version_21(actions_0=ROWS["actions"][:3]), "arrays are empty or of unequal length"),
         (version_20(terminated=np.ones(3, bool)), "has arrays of unequal numbers of episodes"),
-        (version_20(terminated=None), "has no array 'terminated'"),
         (version_1(observations=np.zeros((8, 2, 8))), "observations have shape (8, 2, 8) and type float64"),
         (version_1(discrete_action=True, actions=np.ones(8)), "or as whole numbers"),
-        (version_1(terminals=None), "has no array 'terminals'"),
         (version_1(episode_terminals=TERMINALS[:3]), "3 episode_terminals for 8 terminals"),
         (version_1(rewards=np.full(8, np.nan)), "rewards holds NaN"),
     ],

@@ -46,15 +46,6 @@ def test_whole_numbers_stay_whole_up_to_the_batch(write_hdf5: WriteHDF5, dtype: 
     assert several.actions.dtype == np.int64
 
 
-def test_rows_are_overwritten_with_whole_numbers(write_hdf5: WriteHDF5) -> None:
-    """In both frameworks."""
-    dataset = transitions.extract_transitions(sources.read(str(write_hdf5(**OF_CARTPOLE))).raw)
-    row = type(dataset)(*(column[:1] for column in dataset))._replace(actions=np.array([7]))
-    ours = torch_data.store(torch_data.to_device(dataset, torch.device("cpu")), row, 2)
-    theirs = jax_data.store(jax_data.to_device(dataset), row, 2)
-    assert int(ours.actions[2]) == int(jax_data.take(theirs, jnp.array([2])).actions[0]) == 7
-
-
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
@@ -69,7 +60,7 @@ def test_what_counts_no_actions_is_refused(write_hdf5: WriteHDF5, actions: np.nd
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("stated", [1, "two", 2.0, True])
+@pytest.mark.parametrize("stated", [1, "two", True])
 def test_a_number_of_actions_that_the_data_break_is_refused(write_hdf5: WriteHDF5, stated: object) -> None:
     """A file that states none can still be read."""
     path = write_hdf5(**OF_CARTPOLE | {"attributes": {"env_id": "CartPole-v1", "n_actions": stated}})
@@ -91,17 +82,10 @@ def test_returns_are_scored_between_those_that_the_file_states(
         task.evaluator.close()
 
 
-@pytest.mark.parametrize(
-    "bounds",
-    [
-        {"ref_min_score": 1.0},
-        {"ref_min_score": 1.0, "ref_max_score": 1.0},
-        {"ref_min_score": "a", "ref_max_score": 1.0},
-        {"ref_min_score": 1.0, "ref_max_score": float("inf")},
-    ],
-)
-def test_returns_that_are_no_range_are_refused(write_hdf5: WriteHDF5, bounds: dict[str, object]) -> None:
-    path = write_hdf5(**OF_CARTPOLE | {"attributes": {"env_id": "CartPole-v1", **bounds}})
+@pytest.mark.parametrize("bounds", [(1.0, 1.0), ("a", 1.0), (1.0, float("inf"))])
+def test_returns_that_are_no_range_are_refused(write_hdf5: WriteHDF5, bounds: tuple[object, object]) -> None:
+    stated = dict(zip(("ref_min_score", "ref_max_score"), bounds, strict=True))
+    path = write_hdf5(**OF_CARTPOLE | {"attributes": {"env_id": "CartPole-v1", **stated}})
     with pytest.raises(InputError, match="returns for 0 and 100 are no range") as caught:
         load_task(Config(env=str(path)), Preparation(normalise=False, finite=True))
     assert "\n" not in str(caught.value)
@@ -119,53 +103,53 @@ def test_a_task_of_finite_actions(write_hdf5: WriteHDF5) -> None:
     several.evaluator.close()
 
 
-def test_a_task_in_an_environment_of_finite_actions() -> None:
-    """The buffer stores whole numbers."""
-    task = load_online_task(Scaled(env="CartPole-v1", max_timesteps=5, eval_env=""), finite=True)
-    assert [(column.shape, column.dtype) for column in task.dataset[:2]] == [((5, 4), "float32"), ((5,), "int64")]
-    task.evaluator.close()
+VECTORS = {name: values for name, values in OF_CARTPOLE.items() if name != "actions"}
+MISFITS: dict[str, tuple[dict[str, Any], bool, str]] = {
+    "finite": (OF_CARTPOLE, False, "are finite ones, this algorithm's are vectors: set env to another"),
+    "vectors": (VECTORS, True, "are vectors, this algorithm's are finite ones: set env to another"),
+    "an action too many": (
+        OF_CARTPOLE | {"actions": ACTIONS + 1},
+        True,
+        "states of size 4 and the action 2, environment 'CartPole-v1' 4 and actions 0 to 1: set eval_env",
+    ),
+    "another number of actions": (
+        OF_CARTPOLE | {"attributes": {"env_id": "CartPole-v1", "n_actions": 3}},
+        True,
+        "states of size 4 and 3 actions, environment 'CartPole-v1' 4 and actions 0 to 1: set eval_env",
+    ),
+    "an environment of vectors": (
+        OF_CARTPOLE | {"attributes": {"env_id": "d4rl/hopper-v2"}},
+        True,
+        "states of size 4 and the action 1, environment 'd4rl/hopper-v2' 11 and 3: set eval_env",
+    ),
+}
 
 
-VECTORS = {"attributes": {"env_id": "CartPole-v1"}, "observations": STATES}
-
-
-@pytest.mark.parametrize(
-    ("arrays", "finite", "message"),
-    [
-        (OF_CARTPOLE, False, "are finite ones, this algorithm's are vectors: set env to another"),
-        (VECTORS, True, "are vectors, this algorithm's are finite ones: set env to another"),
-        (
-            OF_CARTPOLE | {"actions": ACTIONS + 1},
-            True,
-            "states of size 4 and the action 2, environment 'CartPole-v1' 4 and actions 0 to 1: set eval_env",
-        ),
-        (VECTORS, False, "states of size 4 and actions of size 3, environment 'CartPole-v1' 4 and actions 0 to 1"),
-        (
-            OF_CARTPOLE | {"attributes": {"env_id": "CartPole-v1", "n_actions": 3}},
-            True,
-            "states of size 4 and 3 actions, environment 'CartPole-v1' 4 and actions 0 to 1: set eval_env",
-        ),
-        (
-            OF_CARTPOLE | {"attributes": {"env_id": "d4rl/hopper-v2"}},
-            True,
-            "states of size 4 and the action 1, environment 'd4rl/hopper-v2' 11 and 3: set eval_env",
-        ),
-        (
-            OF_CARTPOLE | {"observations": STATES[:, :3]},
-            True,
-            "states of size 3 and the action 1, environment 'CartPole-v1' 4 and actions 0 to 1: set eval_env",
-        ),
-    ],
-)
-def test_another_kind_of_actions_is_refused_in_one_line(
-    write_hdf5: WriteHDF5, arrays: dict[str, Any], finite: bool, message: str
-) -> None:
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_another_kind_of_actions_is_refused_in_one_line(write_hdf5: WriteHDF5, misfit: str) -> None:
     """By the algorithm or by the environment."""
+    arrays, finite, message = MISFITS[misfit]
     path = write_hdf5(**arrays)
     with pytest.raises(InputError) as caught:
         load_task(Config(env=str(path)), Preparation(normalise=False, finite=finite))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_task_in_an_environment_of_finite_actions() -> None:
+    """The buffer stores whole numbers; an environment of the other kind is refused."""
+    task = load_online_task(Scaled(env="CartPole-v1", max_timesteps=5, eval_env=""), finite=True)
+    assert [(column.shape, column.dtype) for column in task.dataset[:2]] == [((5, 4), "float32"), ((5,), "int64")]
+    task.evaluator.close()
+    for env, finite in (("CartPole-v1", False), ("d4rl/hopper-v2", True)):
+        with pytest.raises(InputError, match=f"actions of environment '{env}' are .*: set env to another"):
+            load_online_task(Scaled(env=env, eval_env=""), finite=finite)
+
+
+def test_finite_actions_have_no_scale(write_hdf5: WriteHDF5) -> None:
+    config = Scaled(env=str(write_hdf5(**OF_CARTPOLE)), eval_env="", action_scaler="min_max")
+    with pytest.raises(InputError, match="finite actions have no scale: set action_scaler to none"):
+        load_task(config, Preparation(normalise=False, finite=True))
 
 
 class Numbered(CartPoleEnv):
@@ -181,15 +165,3 @@ def test_actions_that_an_environment_numbers_from_1_are_told(write_hdf5: WriteHD
     path = write_hdf5(**OF_CARTPOLE | {"actions": ACTIONS + 1, "attributes": {"env_id": "lab/Numbered-v0"}})
     with pytest.raises(InputError, match=r"actions 0 to 1, which it numbers from 1 \(subtract that in the file\)"):
         load_task(Config(env=str(path)), Preparation(normalise=False, finite=True))
-
-
-@pytest.mark.parametrize(("env", "finite"), [("CartPole-v1", False), ("d4rl/hopper-v2", True)])
-def test_an_environment_of_another_kind_is_refused(env: str, finite: bool) -> None:
-    with pytest.raises(InputError, match=f"actions of environment '{env}' are .*: set env to another"):
-        load_online_task(Scaled(env=env, eval_env=""), finite=finite)
-
-
-def test_finite_actions_have_no_scale(write_hdf5: WriteHDF5) -> None:
-    config = Scaled(env=str(write_hdf5(**OF_CARTPOLE)), eval_env="", action_scaler="min_max")
-    with pytest.raises(InputError, match="finite actions have no scale: set action_scaler to none"):
-        load_task(config, Preparation(normalise=False, finite=True))

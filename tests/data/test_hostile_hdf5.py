@@ -28,13 +28,6 @@ def terabytes_unwritten(file: h5py.File, _: Path) -> None:
     file.create_dataset("observations", shape=(10**11, 17), dtype="f4", chunks=(1000, 17))
 
 
-def terabytes_unwritten_and_unchunked(file: h5py.File, _: Path) -> None:
-    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_LATE)
-    space = h5py.h5s.create_simple((10**9, 17))
-    h5py.h5d.create(file.id, b"observations", h5py.h5t.IEEE_F32LE, space, layout)
-
-
 def more_than_can_be_packed(file: h5py.File, _: Path) -> None:
     array = file.create_dataset("observations", shape=(10**8, 17), dtype="f4", chunks=(10**5, 17), compression="gzip")
     array[:100_000] = 0
@@ -62,11 +55,6 @@ def a_chunk_larger_than_its_array(file: h5py.File, _: Path) -> None:
     array.id.write_direct_chunk((0, 0), zlib.compress(bytes(88 * 10**6), 1))
 
 
-def a_soft_link(file: h5py.File, _: Path) -> None:
-    file["elsewhere"] = np.zeros((ROWS, 11))
-    file["observations"] = h5py.SoftLink("/elsewhere")
-
-
 def a_soft_link_to_nothing(file: h5py.File, _: Path) -> None:
     file["observations"] = h5py.SoftLink("/nothing")
 
@@ -91,60 +79,42 @@ def a_view_of_another_file(file: h5py.File, folder: Path) -> None:
     file.create_virtual_dataset("observations", layout)
 
 
+def array_of(values: Any, dtype: Any = None) -> Callable[[h5py.File, Path], None]:
+    """Observations of these values, which no algorithm can learn from."""
+
+    def wrong(file: h5py.File, _: Path) -> None:
+        file["observations"] = values if dtype is None else np.zeros((ROWS, 11), dtype)
+
+    return wrong
+
+
 def rows_of_any_length(file: h5py.File, _: Path) -> None:
     array = file.create_dataset("observations", shape=(ROWS,), dtype=h5py.vlen_dtype(np.float32))
     array[0] = np.zeros(11, np.float32)
 
 
-def text(file: h5py.File, _: Path) -> None:
-    file.create_dataset("observations", data=["text"] * ROWS, dtype=h5py.string_dtype())
-
-
-def references(file: h5py.File, _: Path) -> None:
-    file.create_dataset("observations", shape=(ROWS, 11), dtype=h5py.ref_dtype)
-
-
-def records(file: h5py.File, _: Path) -> None:
-    file["observations"] = np.zeros(ROWS, dtype=[("x", "f4"), ("y", "f4")])
-
-
-def complex_numbers(file: h5py.File, _: Path) -> None:
-    file["observations"] = np.zeros((ROWS, 11), complex)
-
-
-def nothing(file: h5py.File, _: Path) -> None:
-    file["observations"] = h5py.Empty("f4")
-
-
-def no_rows(file: h5py.File, _: Path) -> None:
-    file["observations"] = np.zeros((0, 11))
-
-
-def a_type_in_place_of_an_array(file: h5py.File, _: Path) -> None:
-    file["observations"] = np.dtype("f4")
-
-
-HOSTILE: list[tuple[Callable[[h5py.File, Path], None], str]] = [
-    (terabytes_unwritten, "declares 6,800,000,000,000 bytes but 0 are stored"),
-    (terabytes_unwritten_and_unchunked, "declares 68,000,000,000 bytes but 0 are stored"),
-    (more_than_can_be_packed, "declares 6,800,000,000 bytes but"),
-    (more_than_the_limit, "declares 9,600,001,440 bytes of arrays; split it below 8,589,934,592"),
-    (a_chunk_that_unpacks_to_far_more, "for a chunk of 2,640: write it again"),
-    (a_chunk_larger_than_its_array, "has chunks of 88,000,000 bytes, more than the array"),
-    (a_soft_link, "observations is a link to elsewhere"),
-    (a_soft_link_to_nothing, "observations is a link to elsewhere"),
-    (a_link_to_another_file, "observations is a link to elsewhere"),
-    (bytes_of_another_file, "keeps its values in other files"),
-    (a_view_of_another_file, "keeps its values in other files"),
-    (rows_of_any_length, "observations holds object; write it as numbers"),
-    (text, "observations holds object; write it as numbers"),
-    (references, "observations holds object; write it as numbers"),
-    (records, "observations holds .*; write it as numbers"),
-    (complex_numbers, "observations holds complex128; write it as numbers"),
-    (nothing, r"observations has shape \(\)"),
-    (no_rows, "arrays of unequal length"),
-    (a_type_in_place_of_an_array, "no array 'observations'"),
-]
+HOSTILE: dict[str, tuple[Callable[[h5py.File, Path], None], str]] = {
+    "terabytes unwritten": (terabytes_unwritten, "declares 6,800,000,000,000 bytes but 0 are stored"),
+    "more than can be packed": (more_than_can_be_packed, "declares 6,800,000,000 bytes but"),
+    "more than the limit": (
+        more_than_the_limit,
+        "declares 9,600,001,440 bytes of arrays; split it below 8,589,934,592",
+    ),
+    "a chunk that unpacks to far more": (a_chunk_that_unpacks_to_far_more, "for a chunk of 2,640: write it again"),
+    "a chunk larger than its array": (
+        a_chunk_larger_than_its_array,
+        "has chunks of 88,000,000 bytes, more than the array",
+    ),
+    "a soft link": (a_soft_link_to_nothing, "observations is a link to elsewhere"),
+    "a link to another file": (a_link_to_another_file, "observations is a link to elsewhere"),
+    "bytes of another file": (bytes_of_another_file, "keeps its values in other files"),
+    "a view of another file": (a_view_of_another_file, "keeps its values in other files"),
+    "rows of any length": (rows_of_any_length, "observations holds object; write it as numbers"),
+    "complex numbers": (array_of(None, complex), "observations holds complex128; write it as numbers"),
+    "nothing": (array_of(h5py.Empty("f4")), r"observations has shape \(\)"),
+    "no rows": (array_of(np.zeros((0, 11))), "arrays of unequal length"),
+    "a type in place of an array": (array_of(np.dtype("f4")), "no array 'observations'"),
+}
 
 
 def write(folder: Path, spoil: Callable[[h5py.File, Path], None]) -> Path:
@@ -183,7 +153,7 @@ def reader() -> Iterator[Connection]:
     process.join(60)
 
 
-@pytest.mark.parametrize(("spoil", "says"), HOSTILE, ids=[spoil.__name__ for spoil, _ in HOSTILE])
+@pytest.mark.parametrize(("spoil", "says"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_file_is_refused_in_one_line_and_little_memory(
     spoil: Callable[[h5py.File, Path], None], says: str, tmp_path: Path, reader: Connection
 ) -> None:
@@ -240,7 +210,7 @@ def test_flipped_and_missing_bytes_are_refused_or_harmless(write_hdf5: Callable[
     path = write_hdf5()
     content, rng = path.read_bytes(), np.random.default_rng(0)
     refusals = []
-    for attempt in range(400):
+    for attempt in range(200):
         damaged = bytearray(content)
         for place in rng.integers(0, len(content), 1 + attempt % 8):
             damaged[place] ^= 1 << int(rng.integers(8))
@@ -255,7 +225,7 @@ def test_flipped_and_missing_bytes_are_refused_or_harmless(write_hdf5: Callable[
             assert len({len(values) for values in raw.values()}) == 1
         except InputError as error:
             refusals.append(str(error))
-    assert len(refusals) > 100
+    assert len(refusals) > 50
     assert not any("\n" in refusal for refusal in refusals)
 
 

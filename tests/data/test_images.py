@@ -1,9 +1,7 @@
 """Datasets of images: every frame is stored once, stacks are made on reading, and unsuitable data get one line."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -16,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 from corl_jax import td3_bc
 from corl_jax.discrete import cql
-from shared.data import images, minari_sets, nsteps, sources, transitions
+from shared.data import minari_sets, nsteps, sources, transitions
 from shared.data.images import Stacks, stacked_rows
 from shared.data.transitions import Batch
 from shared.envs.images import pictured
@@ -62,8 +60,11 @@ def image_file(write_hdf5: WriteHDF5) -> Callable[..., str]:
     return write
 
 
-def assert_stacked(stacked_rows: Callable[..., tuple[Any, Any]]) -> None:
-    """Every row's stack, the oldest frame first: black before an episode's first frame, and after a terminal row."""
+def test_rows_and_stacks() -> None:
+    """Every row's stack, the oldest frame first: black before an episode's first frame, and after a terminal row.
+
+    Rows that a time limit ended and the last row are dropped.
+    """
     shown, following = stacked_rows(raw_images(), TERMINALS | TIMEOUTS, 3)
     firsts = {row: 0 if row < 5 else 5 if row < 9 else 9 for row in range(SIZE)}
 
@@ -75,55 +76,15 @@ def assert_stacked(stacked_rows: Callable[..., tuple[Any, Any]]) -> None:
         # A time limit ended row 8, and the state after row 11 is unknown.
         ended = row in (4, 8, 11)
         assert_array_equal(following[row], stack_of(None, None, None) if ended else stack(row + 1, first))
-    _, known = stacked_rows(raw_images(next_observations=255 - frames()), TERMINALS | TIMEOUTS, 2)
-    assert_array_equal(known[4], stack_of(None, None))
-    assert_array_equal(known[8], np.concatenate([frames()[8], 255 - frames()[8]]))
-
-
-def test_rows_and_stacks() -> None:
-    """Rows that a time limit ended and the last row are dropped."""
-    assert_stacked(stacked_rows)
     dataset = transitions.extract_transitions(raw_images(), frame_stack=3)
     kept = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10])
-    shown, following = stacked_rows(raw_images(), TERMINALS | TIMEOUTS, 3)
     assert_array_equal(dataset.observations[:], shown[kept])
     assert_array_equal(dataset.next_observations[:], following[kept])
     assert_array_equal(dataset.actions, kept % 2)
     assert_array_equal(dataset.terminals, kept == 4)
 
 
-MISTAKES = {
-    "the newest frame first": ("np.arange(1 - frame_stack, 1)", "np.arange(0, -frame_stack, -1)"),
-    "a frame too old": ("np.arange(1 - frame_stack, 1)", "np.arange(-frame_stack, 0)"),
-    "the first frame repeated": ("np.where(rows < first[:, None], black, rows)", "np.maximum(rows, first[:, None])"),
-    "frames of the episode before": ("np.where(rows < first[:, None], black, rows)", "np.where(rows < 0, black, rows)"),
-    "the first frame black": ("rows < first[:, None]", "rows <= first[:, None]"),
-    "a terminal's next state from the next episode": ('known &= ~raw["terminals"].astype(bool)', "pass"),
-    "only the newest frame black behind a terminal": ("following[~known] = black", "following[~known, -1] = black"),
-    "the same stack behind the step": ("places[:, 1:], after[:, None]", "places[:, 1:], after[:, None] - 1"),
-    "the stack behind not moved on": ("np.append(places[:, 1:],", "np.append(places[:, :-1],"),
-    "what lies behind the last row": ("known[-1] = False", "pass"),
-    "an episode too long": ("np.flatnonzero(ends) + 1", "np.flatnonzero(ends) + 2"),
-    "white for black": ("np.zeros_like(frames[:1])", "np.full_like(frames[:1], 255)"),
-    "channels within frames": ("frames, channels, *size = shown.shape[-4:]",
-                               "shown = shown.swapaxes(-4, -3); channels, frames, *size = shown.shape[-4:]"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_found(mistake: str) -> None:
-    """The comparison above fails with each of them."""
-    old, new = MISTAKES[mistake]
-    source = Path(images.__file__).read_text()
-    assert source.count(old) == 1
-    changed = ModuleType("changed")
-    sys.modules["changed"] = changed  # where dataclasses look up types
-    exec(compile(source.replace(old, new), "changed", "exec"), vars(changed))
-    with pytest.raises((AssertionError, IndexError)):
-        assert_stacked(changed.stacked_rows)
-
-
-@pytest.mark.parametrize("shape", [(84, 84), (84, 84, 3), (84, 84, 4), (210, 160, 3), (12, 8, 8), (10, 10, 6)])
+@pytest.mark.parametrize("shape", [(84, 84), (84, 84, 4), (210, 160, 3), (12, 8, 8)])
 def test_channels_stand_first_wherever_they_stood(shape: tuple[int, ...], image_file: Callable[..., str]) -> None:
     """In a file and in an environment: a box with these axes, and rows of it."""
     rows = np.random.default_rng(0).integers(0, 256, (SIZE, *shape), np.uint8)
@@ -249,11 +210,7 @@ def test_channels_of_minaris_images_come_first() -> None:
 @pytest.mark.parametrize(
     ("images", "told"),
     [
-        (
-            frames().astype(np.float32),
-            "have shape (12, 2, 4, 3) and type float32; write vectors as (rows, size)",
-        ),
-        (frames()[:, 0] / 255, "have shape (12, 4, 3) and type float64; write vectors as (rows, size), images"),
+        (frames().astype(np.float32), "have shape (12, 2, 4, 3) and type float32; write vectors as (rows, size)"),
         (frames()[..., :0], "have shape (12, 2, 4, 0) and type uint8"),
     ],
 )
@@ -263,22 +220,21 @@ def test_what_is_no_image_is_refused(image_file: Callable[..., str], images: np.
     assert told in str(caught.value)
 
 
-def test_a_damaged_file_is_refused(image_file: Callable[..., str]) -> None:
-    path = Path(image_file())
-    path.write_bytes(path.read_bytes()[:3000])
-    with pytest.raises(InputError, match="is truncated or not an HDF5 file"):
-        sources.read(str(path))
-
-
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "of_images", "told"),
     [
-        ({}, r"observations of dataset .* are images \(2, 4, 3\): set encoder to nature or minatar"),
-        ({"encoder": "minatar", "observation_scaler": "standard"}, "set observation_scaler to none"),
+        ({}, True, r"observations of dataset .* are images \(2, 4, 3\): set encoder to nature or minatar"),
+        ({"encoder": "minatar", "observation_scaler": "standard"}, True, "set observation_scaler to none"),
+        ({"encoder": "nature"}, False, "are vectors, which encoder nature cannot read: set encoder to none"),
+        ({"crop_padding": 4}, False, "are vectors, and only images can be cropped: set crop_padding to 0"),
+        ({"frame_stack": 4}, False, "only images can be stacked: set frame_stack to 1"),
     ],
 )
-def test_settings_that_do_not_fit_images(image_file: Callable[..., str], settings: dict[str, Any], told: str) -> None:
-    config = cql.TrainConfig(env=image_file(), **settings)
+def test_settings_that_do_not_fit(
+    image_file: Callable[..., str], settings: dict[str, Any], of_images: bool, told: str
+) -> None:
+    """Images, or the vectors of the default dataset."""
+    config = cql.TrainConfig(**({"env": image_file()} if of_images else {}), **settings)
     with pytest.raises(InputError, match=told):
         load_task(config, Preparation(normalise=False, finite=True))
 
@@ -288,24 +244,6 @@ def test_an_algorithm_without_encoders_reads_no_images(image_file: Callable[...,
     config = td3_bc.TrainConfig(env=image_file(actions=np.zeros((SIZE, 3))))
     with pytest.raises(InputError, match="are images, which this algorithm cannot read: set env to another"):
         load_task(config)
-
-
-def test_vectors_have_no_encoder() -> None:
-    config = cql.TrainConfig(encoder="nature")
-    with pytest.raises(InputError, match="are vectors, which encoder nature cannot read: set encoder to none"):
-        load_task(config, Preparation(normalise=False, finite=True))
-
-
-def test_vectors_are_not_cropped() -> None:
-    config = cql.TrainConfig(crop_padding=4)
-    with pytest.raises(InputError, match="are vectors, and only images can be cropped: set crop_padding to 0"):
-        load_task(config, Preparation(normalise=False, finite=True))
-
-
-def test_vectors_are_not_stacked() -> None:
-    config = cql.TrainConfig(frame_stack=4)
-    with pytest.raises(InputError, match="only images can be stacked: set frame_stack to 1"):
-        load_task(config, Preparation(normalise=False, finite=True))
 
 
 def test_stacks_are_read_as_any_array() -> None:

@@ -92,20 +92,6 @@ def test_every_step_is_a_transition_into_what_came_after_it(record: Callable[...
     assert not (read.raw["timeouts"] & terminals).any()
 
 
-def test_observations_joined_before_they_are_cut_would_be_seen(record: Callable[..., list[list[Any]]]) -> None:
-    """Joined first, episode k's observations lie k rows off their actions, and all arrays have the same length."""
-    seen, *_ = columns(record("mujoco/hopper/tests-v0", "Hopper-v5", [5, 5, 5]))
-    episodes = list(minari.load_dataset("mujoco/hopper/tests-v0").iterate_episodes())
-    shifted = np.concatenate([episode.observations for episode in episodes])[: len(seen)]
-    ours = minari_sets.join(episodes)["observations"]
-    wrong = [
-        bool((rows != seen[start : start + 5]).any())
-        for rows, start in zip(np.split(shifted, 3), (0, 5, 10), strict=True)
-    ]
-    assert wrong == [False, True, True]
-    np.testing.assert_array_equal(ours, seen)
-
-
 def test_a_time_limit_is_no_terminal(record: Callable[..., list[list[Any]]]) -> None:
     steps = record("pendulum-v0", "Pendulum-v1", [1000, 1000], max_episode_steps=20)
     assert [bool(step[5]) for step in steps] == [False] * 19 + [True] + [False] * 19 + [True]

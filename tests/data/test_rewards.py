@@ -79,7 +79,7 @@ def test_without_a_complete_piece_there_is_no_best() -> None:
         BestEpisodes(0.1, 1.0).modified(transitions([1.0, 2.0], [0, 0]), "")
 
 
-@pytest.mark.parametrize("env", ["hopper-medium-v2", "d4rl/halfcheetah-v2", "Walker2d-v5"])
+@pytest.mark.parametrize("env", ["d4rl/halfcheetah-v2", "Walker2d-v5"])
 def test_locomotion_rewards_are_scaled_in_two_float32_steps(env: str) -> None:
     dataset = transitions([0.1, 0.2, 0.7, 3.3, 0.3], [0, 1, 0, 1, 0])
     low, high = return_range(dataset.rewards, dataset.terminals)
@@ -124,15 +124,14 @@ def test_antmazes_rewards_are_multiplied_alone() -> None:
             modify(dataset, "hopper-medium-v2")
 
 
-@pytest.mark.parametrize("env", ["silhouettes/hopper-v2", "halfcheetah-medium-v2", "Walker2d-v4"])
-def test_true_episodes_scale_rewards(env: str) -> None:
+def test_true_episodes_scale_rewards() -> None:
     """Episodes end at terminals, at jumps between states and with the file; their returns here are 3, 7 and 13."""
     states = np.array([[0.0], [1.0], [5.0], [6.0], [7.0], [8.0]], np.float32)
     next_states = np.array([[1.0], [2.0], [6.0], [7.0], [8.0], [9.0]], np.float32)
     terminals = np.array([0, 0, 0, 1, 0, 0], np.float32)
     rewards = np.array([1, 2, 3, 4, 6, 7], np.float32)
     dataset = Batch(states, states, rewards, next_states, terminals)
-    found = TrueEpisodeRewards().modified(dataset, env)
+    found = TrueEpisodeRewards().modified(dataset, "silhouettes/hopper-v2")
     np.testing.assert_array_equal(found.rewards, rewards / np.float32(10) * np.float32(1000))
     assert found.rewards.dtype == np.float32
 

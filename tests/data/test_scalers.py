@@ -75,7 +75,6 @@ def test_standard_rewards_have_the_population_deviation() -> None:
         (Settings("none", multiply_first=True), "multiply_first has no effect"),
         (Settings("clip"), "set reward_low, reward_high above it, or both"),
         (Settings("clip", reward_low=1.0, reward_high=1.0), "set reward_low, reward_high above it, or both"),
-        (Settings("clip", reward_low=2.0, reward_high=1.0), "set reward_low, reward_high above it, or both"),
     ],
 )
 def test_settings_without_effect_are_refused(settings: Settings, message: str) -> None:
@@ -133,13 +132,9 @@ def test_returns_are_those_of_complete_episodes_transitions() -> None:
 
 
 def test_actions_reach_from_minus_one_to_one() -> None:
-    """Component by component."""
+    """Component by component; constant actions have no range, and d3rlpy returns NaN for them."""
     actions = np.array([[0.5, -2.0], [1.5, 0.0], [1.0, 2.0]], np.float32)
     mean, std = scalers.action_statistics(actions)
     np.testing.assert_array_equal((actions - mean) / std, [[-1, -1], [1, 0], [0, 1]])
-
-
-def test_constant_actions_have_no_range() -> None:
-    """d3rlpy returns NaN for them."""
     with pytest.raises(InputError, match="component 1 of the actions is always 3 and so has no range: set action_scal"):
         scalers.action_statistics(np.array([[0.0, 3.0], [1.0, 3.0]], np.float32))

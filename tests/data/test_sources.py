@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared import names
 from shared.data import sources
 from shared.errors import InputError
 from shared.runs.task import Preparation, load_task
@@ -103,9 +102,3 @@ def test_only_a_dataset_that_is_not_here_touches_the_network(
         load_task(Config(env=name)).evaluator.close()
     with pytest.raises(AssertionError, match="the network was touched"):
         sources.read("hopper-expert-v2")
-
-
-def test_every_kind_of_name_is_known() -> None:
-    known = ["antmaze-umaze-v2", "mini/hopper-medium-expert", "own.hdf5", "minari:mujoco/hopper/medium-v0"]
-    assert all(map(names.is_known, known))
-    assert not names.is_known("mujoco/hopper/medium-v0")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from shared import names
-from shared.data import hdf5, transitions
+from shared.data import transitions
 from shared.data.transitions import Batch
 from shared.errors import InputError
 
@@ -75,14 +75,6 @@ def test_extraction_equals_the_rule_row_by_row(raw: dict[str, np.ndarray], max_e
     np.testing.assert_array_equal(next_actions, raw["actions"][rows + 1])
 
 
-def test_without_timeouts_an_episode_after_a_terminal_is_cut_a_row_early() -> None:
-    terminals = np.zeros(12, bool)
-    terminals[3] = True
-    raw = {"observations": np.zeros((12, 1)), "actions": np.zeros((12, 1)), "rewards": np.arange(12.0)}
-    dataset = transitions.extract_transitions(raw | {"terminals": terminals}, max_episode_steps=5)
-    assert dataset.rewards.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10]
-
-
 def test_no_timeouts_and_no_time_limit_is_refused() -> None:
     raw = {"observations": np.zeros((3, 1)), "actions": np.zeros((3, 1)), "rewards": np.zeros(3)}
     with pytest.raises(InputError, match="no array 'timeouts'"):
@@ -103,36 +95,17 @@ def test_reads_what_the_file_holds(write_hdf5: WriteHDF5) -> None:
     assert "timeouts" not in transitions.read_hdf5(write_hdf5(timeouts=None))
 
 
-def test_attributes_are_python_values(write_hdf5: WriteHDF5) -> None:
-    attributes = hdf5.read_attributes(write_hdf5({"env_id": "d4rl/hopper-v2", "expert_return_mean": np.float64(3000)}))
-    assert attributes == {"env_id": "d4rl/hopper-v2", "expert_return_mean": 3000.0}
-    assert type(attributes["expert_return_mean"]) is float
-
-
-def one_bad_value(value: float) -> np.ndarray:
-    """Observations (60, 11) in which one component of rows 17 and 40 is replaced."""
-    observations = np.zeros((60, 11), np.float32)
-    observations[17, 4] = observations[40, 0] = value
-    return observations
-
-
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
         ({"observations": None}, "no array 'observations'"),
-        ({"actions": None}, "no array 'actions'"),
-        ({"rewards": None}, "no array 'rewards'"),
-        ({"terminals": None}, "no array 'terminals'"),
         ({"rewards": None, "rewards/inner": np.zeros(60)}, "no array 'rewards'"),
-        ({"observations": one_bad_value(np.nan)}, "observations holds NaN or an infinity, first in row 17"),
-        ({"observations": one_bad_value(-np.inf)}, "observations holds NaN or an infinity, first in row 17"),
-        ({"rewards": np.r_[np.zeros(59), np.nan]}, "rewards holds NaN or an infinity, first in row 59"),
+        ({"observations": np.pad([[np.nan]], ((17, 42), (4, 6)))}, "holds NaN or an infinity, first in row 17"),
+        ({"rewards": np.r_[np.zeros(59), -np.inf]}, "rewards holds NaN or an infinity, first in row 59"),
         ({"actions": np.zeros((59, 3))}, "unequal length .*actions 59"),
-        ({"timeouts": np.zeros(61)}, "unequal length .*timeouts 61"),
         ({"actions": np.zeros(60)}, r"actions has shape \(60,\)"),
         ({"rewards": np.zeros((60, 2))}, r"rewards has shape \(60, 2\)"),
         ({"observations": np.zeros((60, 2, 2))}, r"observations have shape \(60, 2, 2\)"),
-        ({"rewards": 1.0}, r"rewards has shape \(\)"),
         ({"terminals": np.array([b"no"] * 60)}, "terminals holds .*write it as numbers"),
         (
             {key: np.zeros((1, 3)) for key in ("observations", "actions")}
@@ -144,15 +117,6 @@ def one_bad_value(value: float) -> np.ndarray:
 def test_a_bad_file_is_refused_in_one_line(write_hdf5: WriteHDF5, arrays: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         transitions.read_hdf5(write_hdf5(**arrays))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("length", [0, 100, 5000])
-def test_a_damaged_file_is_refused_in_one_line(write_hdf5: WriteHDF5, length: int) -> None:
-    path = write_hdf5()
-    path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(InputError, match="truncated or not an HDF5 file") as caught:
-        transitions.read_hdf5(path)
     assert "\n" not in str(caught.value)
 
 

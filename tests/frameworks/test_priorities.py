@@ -45,7 +45,7 @@ SIDES: dict[str, tuple[Callable[[np.ndarray], Any], Callable[[Any, Any], Any], A
 
 
 @pytest.mark.parametrize("side", SIDES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(priorities=PLACES, uniform=NUMBERS)
 def test_a_place_without_priority_is_never_found(side: str, priorities: list[float], uniform: list[float]) -> None:
     """In single precision, however sums and differences are rounded; nor is a place after the last one."""
@@ -58,7 +58,7 @@ def test_a_place_without_priority_is_never_found(side: str, priorities: list[flo
     assert all(priorities[place] > 0.0 for place in found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(priorities=PLACES, uniform=NUMBERS)
 def test_both_frameworks_find_the_same(priorities: list[float], uniform: list[float]) -> None:
     """Their sums are bitwise equal."""
