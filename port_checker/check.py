@@ -167,8 +167,9 @@ def explained(rung: str, diagnosis: Diagnosis) -> str:
     groups = diagnosis.groups if len(diagnosis.groups) <= 4 else (*diagnosis.groups[:3], "others")
     subject = f"Your {rung} ({', '.join(groups)})"
     if diagnosis.changes:
-        several = " of these changes in it; nothing tells them apart" if len(diagnosis.changes) > 1 else ""
-        head = f"  {subject} is just what the reference gives with {'any' + several if several else 'this change in it'}."
+        several = "any of these changes in it; nothing tells them apart"
+        which = several if len(diagnosis.changes) > 1 else "this change in it"
+        head = f"  {subject} is just what the reference gives with {which}."
         return "\n".join([head, *map(told_change, diagnosis.changes)])
     if not diagnosis.mistakes:
         hints = "".join(f"\n  It may help: {hint}." for hint in diagnosis.hints)

@@ -162,7 +162,8 @@ def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -
     states = [run_status(cell.config, cell.algorithm, cell.framework)[0] for cell in wanted]
     counts = Counter(states)
     missing = [cell for cell, state in zip(wanted, states, strict=True) if state is RunStatus.MISSING]
-    say(f"{len(wanted)} run{'s' * (len(wanted) > 1)} in {folder}: {counts[RunStatus.FINISHED]} finished, {len(missing)} to do")
+    runs = f"{len(wanted)} run{'s' * (len(wanted) > 1)}"
+    say(f"{runs} in {folder}: {counts[RunStatus.FINISHED]} finished, {len(missing)} to do")
     outcomes = _make(missing, len(wanted), folder, options) if missing else Counter()
     going_on = counts[RunStatus.GOING_ON] + outcomes[RunStatus.GOING_ON]
     failed, left = outcomes[RunStatus.MISSING], len(missing) - outcomes.total()

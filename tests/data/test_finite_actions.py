@@ -15,6 +15,7 @@ from gymnasium.spaces import Discrete
 from shared.data import nsteps, sources, transitions
 from shared.errors import InputError
 from shared.frameworks import jax_data, torch_data
+from shared.frameworks.twins import load_twin
 from shared.runs.online import load_online_task
 from shared.runs.task import Preparation, load_task
 from tests.runs.test_task import Config, Discounted, Scaled
@@ -144,6 +145,16 @@ def test_a_task_in_an_environment_of_finite_actions() -> None:
     for env, finite in (("CartPole-v1", False), ("d4rl/hopper-v2", True)):
         with pytest.raises(InputError, match=f"actions of environment '{env}' are .*: set env to another"):
             load_online_task(Scaled(env=env, eval_env=""), finite=finite)
+
+
+def test_a_run_that_ends_before_its_learning_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that makes at least one update prints nothing."""
+    twin = load_twin("torch", "online/dqn")
+    for steps, told in ((50, True), (51, False)):
+        config = twin.TrainConfig(env="CartPole-v1", max_timesteps=steps, learning_starts=50)
+        load_online_task(config, finite=True).evaluator.close()
+        warned = "50 steps learns nothing: learning begins after learning_starts (50)" in capsys.readouterr().err
+        assert warned == told
 
 
 def test_finite_actions_have_no_scale(write_hdf5: WriteHDF5) -> None:

@@ -1,8 +1,11 @@
 """`corl-twins new`: files under another name that pass all checks, or no files at all."""
 
 import ast
+import json
 import re
+import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -74,6 +77,27 @@ def test_what_cannot_be_done_is_told_in_one_line(
     assert message in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("origin", "needed"),
+    [
+        (None, "corl-twins"),
+        ({"url": "file:///lab/corl_twins.whl", "archive_info": {}}, "corl-twins @ file:///lab/corl_twins.whl"),
+        (
+            {"url": "https://lab.org/twins.git", "vcs_info": {"vcs": "git", "commit_id": "ab12"}},
+            "corl-twins @ git+https://lab.org/twins.git@ab12",
+        ),
+    ],
+)
+def test_a_project_depends_on_what_was_installed(
+    origin: dict | None, needed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From an index of packages, a file or a repository, as pip recorded it."""
+    recorded = None if origin is None else json.dumps(origin)
+    monkeypatch.setattr(new, "distribution", lambda name: SimpleNamespace(read_text=lambda file: recorded))
+    written = tomllib.loads(new.project(tmp_path, "td3_bc", "my_own")[tmp_path / "pyproject.toml"])
+    assert written["project"]["dependencies"] == [needed]
 
 
 @pytest.mark.thorough
