@@ -12,12 +12,11 @@ from parity_tests.engine.caches import forget
 from tests.port_checker.conftest import PORTS, check_here, write_port
 from tests.port_checker.ports.collection import KNOWN, RIGHT, WRONG, PortCase
 
-# It takes minutes.
+# It takes ten minutes.
 pytestmark = pytest.mark.examination
 
-# On how many of the wrong ports it must point to the mistake: as many as on a busy machine. The mistakes that it
-# names most easily are in `test_diagnosis.py` and not here.
-POINTED = 12
+# The share of the wrong ports whose mistake the checker must point to
+POINTED = 0.8
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -52,7 +51,10 @@ def test_a_right_port_is_not_accused(case: PortCase, tmp_path: Path) -> None:
     assert (status, failed) == (0, ""), diagnosis
 
 
-@pytest.mark.parametrize("case", KNOWN, ids=lambda case: case.name)
+WRONG_KNOWN = [case for case in KNOWN if case.rung]
+
+
+@pytest.mark.parametrize("case", WRONG_KNOWN, ids=lambda case: case.name)
 def test_what_once_led_astray_is_pointed_to(case: PortCase, tmp_path: Path) -> None:
     """The checker once passed these, or gave a wrong diagnosis."""
     status, failed, diagnosis = judged(case, tmp_path)
@@ -62,7 +64,7 @@ def test_what_once_led_astray_is_pointed_to(case: PortCase, tmp_path: Path) -> N
 
 
 def test_wrong_ports_are_caught_and_pointed_to(tmp_path: Path) -> None:
-    """All are caught, most are pointed to, and no diagnosis misleads."""
+    """All are caught, at least four out of five are pointed to, and no diagnosis misleads."""
     passed, missed, misled = [], [], []
     for case in WRONG:
         status, failed, diagnosis = judged(case, tmp_path)
@@ -76,4 +78,4 @@ def test_wrong_ports_are_caught_and_pointed_to(tmp_path: Path) -> None:
     print(f"\npassed: {passed}\nmissed: {missed}\nmisled: {misled}")
     assert not passed
     assert not misled
-    assert len(WRONG) - len(missed) >= POINTED, missed
+    assert len(WRONG) - len(missed) >= POINTED * len(WRONG), missed
