@@ -21,7 +21,7 @@ from tqdm import tqdm
 from shared.frameworks.twins import load_twin
 from tests.runs.stopped_runs import assert_same_bits, config, only_run, rows, train
 
-SECONDS = int(os.environ.get("STRESS", "30"))
+SECONDS = int(os.environ.get("STRESS", "12"))
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600 + 10 * SECONDS)]
 PROCESSES = 10
 SETTINGS = {"max_timesteps": 40, "eval_freq": 5, "n_episodes": 1}
