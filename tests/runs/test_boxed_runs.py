@@ -29,7 +29,7 @@ def settings(name: str, folder: Path, box: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("name", "side"),
-    [("rebrac", "torch"), ("dt", "jax"), ("finetune/spot", "torch"), ("online/td3", "torch"), ("sac", "jax")],
+    [("rebrac", "torch"), ("dt", "torch"), ("finetune/spot", "torch"), ("online/td3", "torch"), ("sac", "jax")],
 )
 def test_twice_the_box_is_the_same_run(name: str, side: str, tmp_path: Path) -> None:
     """Losses, metrics and returns are bitwise equal, since doubling is exact. So every unit of action is the box's.

@@ -13,7 +13,6 @@ from shared.envs.evaluation import Evaluation
 from shared.envs.scores import scale
 from shared.errors import InputError, Stopped
 from shared.frameworks.twins import load_twin
-from shared.runs.configs import read_file
 from shared.runs.phases import PhaseResults, Phases
 from shared.runs.run import Run
 from shared.runs.seeds import train_seeds
@@ -252,13 +251,3 @@ def test_other_networks_are_refused_in_a_line(offline: tuple[str, str], tmp_path
     with pytest.raises(InputError, match="does not fit this run's networks") as caught:
         train(side, NAME, tmp_path / "online", iql_deterministic=True, load_model=model)
     assert "\n" not in str(caught.value)
-
-
-def test_corls_file_of_two_phases_loads(tmp_path: Path) -> None:
-    """With its keys, and its rates in a notation that YAML reads as text."""
-    text = "env: antmaze-umaze-v2\noffline_iterations: 1000000\nonline_iterations: 1000000\nactor_lr: 3e-4\n"
-    text += "beta: 10.0\ncheckpoints_path: null\nload_model: ''\nname: IQL_antmaze-umaze-v2\n"
-    text += "buffer_size: 10000000\ndevice: cuda\n"
-    (tmp_path / "umaze.yaml").write_text(text)
-    config = read_file(load_twin("torch", NAME).TrainConfig, NAME, tmp_path / "umaze.yaml")
-    assert (config.max_timesteps, config.actor_lr, config.iql_tau) == (2_000_000, 3e-4, 0.9)

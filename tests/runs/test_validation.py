@@ -253,7 +253,7 @@ def test_what_needs_an_environment_says_so(logged: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "side"), [("dt", "torch"), ("dt", "jax"), ("bcq", "jax"), ("plas", "torch"), ("discrete/bc", "jax")]
+    ("name", "side"), [("dt", "torch"), ("dt", "jax"), ("bcq", "torch"), ("plas", "torch"), ("discrete/bc", "jax")]
 )
 def test_every_kind_of_policy_learns_from_data_alone(
     name: str, side: str, logged: str, chosen: str, tmp_path: Path
