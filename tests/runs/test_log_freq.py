@@ -8,10 +8,11 @@ import pytest
 from tests.runs.stopped_runs import assert_same_state, rows, train
 
 
+@pytest.mark.usefixtures("in_haste")
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_metrics_are_logged_when_asked(side: str, tmp_path: Path) -> None:
     """Each row has the means since the previous one, and the weights are those of a run without such rows."""
-    settings = {"eval_freq": 7, "max_timesteps": 14}
+    settings = {"eval_freq": 7, "max_timesteps": 14, "n_episodes": 1}
     plain, each, third = (train(side, "td3_bc", tmp_path, log_freq=freq, **settings) for freq in (None, 1, 3))
     logged = {row["step"]: row for row in rows(each) if "critic_loss" in row}
     assert list(logged) == [*range(1, 15)]

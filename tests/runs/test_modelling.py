@@ -1,8 +1,6 @@
 """A dynamics model's task: its settings, and the rollouts that score it."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +8,12 @@ import numpy as np
 import pytest
 
 from corl_torch.model_based.dynamics import TrainConfig, train
+from shared.commands import train as train_command
 from shared.data.dynamics import Step
 from shared.errors import InputError
 from shared.runs.modelling import load_model_task
 from shared.runs.rollouts import NEAR
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL: dict[str, Any] = {
     "env": "mini/hopper-medium-replay",
     "hidden_dims": (8,),
@@ -98,13 +96,14 @@ def test_roll_outs_are_no_longer_than_the_longest_episode(capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
-def test_a_model_that_diverges_ends_with_one_line(framework: str, tmp_path: Path) -> None:
-    command = [sys.executable, f"corl_{framework}/model_based/dynamics.py", "--runs_path", str(tmp_path)]
+def test_a_model_that_diverges_ends_with_one_line(
+    framework: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings = {**SMALL, "hidden_dims": [8], "dynamics_weight_decay": [1e-4, 1e-4], "learning_rate": 1e30}
-    command += [str(part) for name, value in settings.items() for part in (f"--{name}", value)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert re.fullmatch(r"error: \w+ is (nan|inf) at epoch 5; nothing was saved yet\n", ended.stderr)
+    flags = [f"--{name}={value}" for name, value in (settings | {"runs_path": tmp_path}).items()]
+    with pytest.raises(SystemExit, match="1"):
+        train_command.main([framework, "model_based/dynamics", *flags])
+    assert re.fullmatch(r"error: \w+ is (nan|inf) at epoch 5; nothing was saved yet\n", capsys.readouterr().err)
 
 
 def test_a_run_draws_its_model(tmp_path: Path) -> None:

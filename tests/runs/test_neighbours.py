@@ -1,6 +1,7 @@
 """Runs that share a folder with other processes and their leftovers: none is lost, and none stops another."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,17 +127,22 @@ def no_checkpoint(run: Path) -> None:
 LEFT = [nested, nested_in_blocks, aliases, pipe, binary, numbers, other_rows, unwritable, no_checkpoint]
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped at its seventh update."""
+    folder = tmp_path_factory.mktemp("stopped")
+    with stop_after(7), pytest.raises(Stopped):
+        train("torch", "td3_bc", folder)
+    return only_run(folder)
+
+
 @pytest.mark.parametrize("leave", LEFT, ids=lambda leave: leave.__name__)
 def test_auto_passes_over_what_it_cannot_use(
-    leave: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    leave: Callable[[Path], None], stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line reports it, and the previous run continues."""
-    runs = []
-    for _ in range(2):
-        with stop_after(7), pytest.raises(Stopped):
-            train("torch", "td3_bc", tmp_path)
-        runs += [path for path in tmp_path.iterdir() if path not in runs]
-    good, bad = runs
+    begin = stopped.name[:-8]
+    good, bad = (shutil.copytree(stopped, tmp_path / f"{begin}{digits}") for digits in ("00000000", "11111111"))
     leave(bad)
     os.utime(bad / "config.yaml", (2**33, 2**33))
     capsys.readouterr()

@@ -35,8 +35,10 @@ def begun_with(checkpoint: Path | str, env: Path, twin: Any = td3_bc, **settings
     return twin.TrainConfig(env=str(env), load_model=str(checkpoint), device="cpu", n_episodes=1, **settings)
 
 
-@pytest.mark.parametrize("side", ["torch", "jax"])
-@pytest.mark.parametrize("settings", [{"normalize": True}, {"normalize": False}, {"observation_scaler": "min_max"}])
+@pytest.mark.parametrize(
+    ("side", "settings"),
+    [("jax", {"normalize": True}), ("torch", {"normalize": False}), ("torch", {"observation_scaler": "min_max"})],
+)
 def test_states_are_normalised_as_the_networks_know_them(
     side: str, settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,7 +34,7 @@ def test_the_twins_on_two_devices() -> None:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^1[0-9] passed", done.stdout, re.MULTILINE)
+    assert re.search(r"^6 passed, 4 skipped", done.stdout, re.MULTILINE)
 
 
 def test_without_a_cpu_training_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,11 +155,11 @@ def test_the_bar_shows_both(config: Config, monkeypatch: pytest.MonkeyPatch) -> 
         run.advance(10)
         run.evaluate(10, push, beside=True)
         assert re.search(r"10/20 .* evaluating 10\]", terminal.getvalue().rpartition("\r")[2])
-        run.log(20, {"loss": Loss(lambda: time.sleep(1))})
-        assert run._progress.bar.format_dict["elapsed"] > 1
-        run.evaluate(15, lambda observations: time.sleep(0.2) or push(observations))
-        assert run._progress.evaluating > 2
-        assert run._progress.bar.format_dict["elapsed"] < time.perf_counter() - begin - run._progress.evaluating + 1
+        run.log(20, {"loss": Loss(lambda: time.sleep(0.3))})
+        assert run._progress.bar.format_dict["elapsed"] > 0.3
+        run.evaluate(15, lambda observations: time.sleep(0.05) or push(observations))
+        assert run._progress.evaluating > 0.5
+        assert run._progress.bar.format_dict["elapsed"] < time.perf_counter() - begin - run._progress.evaluating + 0.3
         assert not run._progress.bar.postfix
 
 

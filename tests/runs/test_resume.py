@@ -1,8 +1,10 @@
 """A run that was stopped, or that its environment ended, continues to the same bits as an undisturbed one."""
 
+import ast
 import dataclasses
 import inspect
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -22,9 +24,9 @@ from shared.envs.evaluation import Evaluator
 from shared.errors import InputError, Stopped
 from shared.frameworks.jax_calls import History
 from shared.frameworks.twins import load_twin
-from shared.runs import phases
 from shared.runs.configs import from_settings, parse
 from shared.runs.fields import bounded, later
+from shared.runs.phases import Phases
 from shared.runs.rollouts import RolloutEvaluator
 from shared.runs.run import Run
 from shared.runs.valuation import DatasetEvaluator
@@ -52,11 +54,18 @@ def stop_after(updates: int) -> Iterator[None]:
 
 
 @contextmanager
-def short_calls() -> Iterator[None]:
-    """Makes several compiled calls of an interval, in JAX."""
+def short_calls() -> Iterator[set[tuple[int, int]]]:
+    """Makes several compiled calls of an interval, in JAX; collects each call's start and number of updates."""
+    calls, made = Phases.calls, set()
+
+    def short(self: Phases, start: int, period: int, most: int) -> Iterator[tuple[int, int]]:
+        for begin, end in calls(self, start, period, period):
+            made.add((begin, end - begin))
+            yield begin, end
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(phases, "_call_length", lambda interval, period, most: period)
-        yield
+        patch.setattr(Phases, "calls", short)
+        yield made
 
 
 @contextmanager
@@ -106,68 +115,85 @@ def disturb() -> None:
 
 # Algorithms that collect their own data, and their environments
 IN_AN_ENVIRONMENT = {"sac": "d4rl/hopper-v2", "online/dqn": "CartPole-v1"}
-# Each has its own loop. TD3+BC's two are tested first, for what all have in common.
-TWINS = [
-    pytest.param(f"{name}-{side}", marks=[] if name == "td3_bc" else pytest.mark.thorough)
-    for name in PAIRS
-    for side in SIDES
-]
+# One for each kind of loop, and of state beside the networks. TD3+BC's two come first, for what all have in common.
+LOOPS = ["td3_bc", "plas", "dt", "evaluation/fqe", *IN_AN_ENVIRONMENT, "model_based/dynamics", "model_based/mopo"]
+LOOPS += [f"finetune/{name}" for name in ("balanced_replay", "cal_ql", "rebrac", "rlpd", "spot")]
+# `tests/runs/test_finetune.py` stops IQL's in both of its phases.
+STOPPED = [*LOOPS, "finetune/iql"]
 
 
-@pytest.fixture(scope="module", params=TWINS)
+def saving(side: str, name: str) -> set[tuple[str, ...]]:
+    """What each of a twin's loops does with its run and with what was measured, whatever it draws and evaluates."""
+    twin, found = load_twin(side, name), set()
+    for way in ("train", "train_on_dataset", "train_in_environment"):
+        source = inspect.getsource(getattr(twin, way)) if hasattr(twin, way) else ""
+        if "Run(" not in source:  # one that only chooses between the other two
+            continue
+        lines = ast.unparse(ast.parse(source).body[0].body[1:]).splitlines()  # without the docstring
+        kept = [line for line in lines if re.search(r"\brun\.|\brestore\(|history|save", line)]
+        kept = [re.sub(r"'[\w/]+'|(?<=algorithm=)\w+", "NAME", line) for line in kept]
+        found.add(tuple(re.sub(r"(evaluate|history\.append|run\.calls)\(.*", r"\1(", line) for line in kept))
+    return found
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_every_other_loop_saves_and_goes_on_like_one_that_is_stopped(side: str) -> None:
+    """`tests/runs/test_checkpoints.py` shows for every twin that its state survives a checkpoint."""
+    known = set().union(*(saving(side, name) for name in STOPPED))
+    assert len(known) < len(STOPPED)
+    for name in PAIRS:
+        assert saving(side, name) <= known, f"{name} saves in a way of its own: add it to LOOPS"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(f"{name}-{side}", marks=[] if name == "td3_bc" else pytest.mark.thorough)
+        for name in LOOPS
+        for side in SIDES
+    ],
+)
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
     """A twin's framework and name, and an undisturbed run of it."""
     name, _, side = request.param.rpartition("-")
     if side == "jax":
         jax.clear_caches()
-    return side, name, train(side, name, tmp_path_factory.mktemp(request.param.replace("/", "-")))
+    # XLA compiles a loop of another length to other last bits, so all these runs have calls of the same length.
+    with short_calls():
+        return side, name, train(side, name, tmp_path_factory.mktemp(request.param.replace("/", "-")), n_episodes=1)
 
 
 def test_a_stopped_run_ends_as_one_that_was_not(whole: tuple[str, str, Path], tmp_path: Path) -> None:
-    """Stopped in its first interval, then after an error in an evaluation; with the same seed, the same bits."""
+    """Stopped within its first interval, then after an error in an evaluation; with the same seed, the same bits.
+
+    The state is whole after any update in PyTorch, between steps in an environment, and after a call in JAX.
+    """
     side, name, reference = whole
-    with stop_after(1), pytest.raises(Stopped):
-        train(side, name, tmp_path)
-    run = only_run(tmp_path)
-    (saved,) = (run / "checkpoints").glob("step_*")
-    # The state is whole after any update in PyTorch, between steps in an environment, and after a call (interval) in
-    # JAX.
     in_calls = side == "jax" and name not in (*IN_AN_ENVIRONMENT, "model_based/dynamics")
-    assert (saved.stem == "step_4") == in_calls
-    disturb()
-    with evaluation_fails(2), pytest.raises(ZeroDivisionError):
-        train(side, name, tmp_path, resume=str(run))
-    assert not (run / "result.json").exists()
-    disturb()
-    assert train(side, name, tmp_path, resume="auto") == run
+    with short_calls() as calls:
+        with stop_in_the_first_call() if in_calls else stop_after(1), pytest.raises(Stopped):
+            train(side, name, tmp_path, n_episodes=1)
+        run = only_run(tmp_path)
+        (saved,) = (run / "checkpoints").glob("step_*")
+        assert int(saved.stem.removeprefix("step_")) < 4
+        disturb()
+        with evaluation_fails(2), pytest.raises(ZeroDivisionError):
+            train(side, name, tmp_path, n_episodes=1, resume=str(run))
+        assert not (run / "result.json").exists()
+        disturb()
+        assert train(side, name, tmp_path, n_episodes=1, resume="auto") == run
     assert_same_bits(run, reference)
     if side == "jax":
-        # All evaluations after all these starts are one program, and so are all intervals that need no other one.
+        # All evaluations after all these starts are one program, and so are all calls that need no other one.
         twin, given = load_twin("jax", name), config("jax", name, tmp_path)
-        starts = range(0, getattr(given, "switch", given.max_timesteps), 4)
         traced = [
             p.name for p in inspect.signature(twin.train_interval).parameters.values() if p.annotation is jax.Array
         ]
-        every = [PAIRS[name].interval_statics(given, start, 4) for start in starts]
-        kinds = {tuple((key, value) for key, value in found.items() if key not in traced) for found in every}
+        offline = {call for call in calls if call[0] < getattr(given, "switch", given.max_timesteps)}
+        every = [(call[1], PAIRS[name].interval_statics(given, *call)) for call in offline or {(0, 4), (4, 4), (8, 4)}]
+        kinds = {(size, *((key, value) for key, value in found.items() if key not in traced)) for size, found in every}
         evaluated = next(getattr(twin, way) for way in ("act", "value", "predict") if hasattr(twin, way))
         assert (twin.train_interval._cache_size(), evaluated._cache_size()) == (len(kinds), 1)
-
-
-def test_a_run_in_jax_stops_after_a_call(whole: tuple[str, str, Path], tmp_path: Path) -> None:
-    """In the middle of an interval with several calls; it continues there, to the same bits."""
-    side, name, _ = whole
-    if side == "torch" or name in (*IN_AN_ENVIRONMENT, "model_based/dynamics"):
-        pytest.skip("it has no such calls")
-    # XLA compiles a loop of another length to other last bits, so both runs have calls of the same length.
-    with short_calls():
-        reference = train(side, name, tmp_path / "reference")
-        with stop_in_the_first_call(), pytest.raises(Stopped):
-            train(side, name, tmp_path / "stopped")
-        (saved,) = (only_run(tmp_path / "stopped") / "checkpoints").glob("step_*")
-        assert int(saved.stem.removeprefix("step_")) < 4
-        disturb()
-        assert_same_bits(train(side, name, tmp_path / "stopped", resume="auto"), reference)
 
 
 def returns_for_0_and_100(name: str, env_id: str, dataset: str) -> dict[str, float]:
@@ -208,31 +234,29 @@ def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> N
 # ---- resuming ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("side", SIDES)
-def test_nothing_is_lost_when_the_first_evaluation_fails(side: str, tmp_path: Path) -> None:
+def test_nothing_is_lost_when_the_first_evaluation_fails(tmp_path: Path) -> None:
     """The training before it is saved, and its evaluation comes first when the run is resumed."""
     with evaluation_fails(1), pytest.raises(ZeroDivisionError):
-        train(side, "td3_bc", tmp_path)
+        train("torch", "td3_bc", tmp_path)
     run = only_run(tmp_path)
     assert [row["step"] for row in rows(run)] == [4]
     assert "returns" not in rows(run)[0]
     assert [path.stem for path in (run / "checkpoints").iterdir()] == ["step_4"]
-    train(side, "td3_bc", tmp_path, resume=str(run))
+    train("torch", "td3_bc", tmp_path, resume=str(run))
     assert [row["step"] for row in rows(run)] == [4, 4, 8, 8, 12, 12]
 
 
-@pytest.mark.parametrize("side", SIDES)
-def test_a_run_without_a_checkpoint_begins_again_in_its_folder(side: str, tmp_path: Path) -> None:
+def test_a_run_without_a_checkpoint_begins_again_in_its_folder(tmp_path: Path) -> None:
     """As after a kill in the first interval; half a checkpoint and half a row are removed."""
-    reference = train(side, "td3_bc", tmp_path / "whole")
+    reference = train("torch", "td3_bc", tmp_path / "whole")
     with stop_after(1), pytest.raises(Stopped):
-        train(side, "td3_bc", tmp_path / "cut")
+        train("torch", "td3_bc", tmp_path / "cut")
     run = only_run(tmp_path / "cut")
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints").mkdir()
     (run / "checkpoints" / "step_4.pt.partial").write_bytes(b"PK")
     (run / "metrics.jsonl").write_text('{"step": 4, "cri')
-    train(side, "td3_bc", tmp_path / "cut", resume="auto")
+    train("torch", "td3_bc", tmp_path / "cut", resume="auto")
     assert_same_bits(run, reference)
     assert not list(run.rglob("*.partial"))
 
@@ -276,12 +300,19 @@ def test_a_run_that_goes_on_elsewhere_is_left_alone(tmp_path: Path) -> None:
     assert found[0] == run != found[1]
 
 
-@pytest.fixture
-def unfinished(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of TD3+BC in PyTorch that was stopped at its seventh update."""
+    folder = tmp_path_factory.mktemp("stopped")
     with stop_after(7), pytest.raises(Stopped):
-        train("torch", "td3_bc", tmp_path)
-    return only_run(tmp_path)
+        train("torch", "td3_bc", folder)
+    return only_run(folder)
+
+
+@pytest.fixture
+def unfinished(stopped: Path, tmp_path: Path) -> Path:
+    """A copy of that run, for one test."""
+    return shutil.copytree(stopped, tmp_path / stopped.name)
 
 
 REFUSED = {
@@ -363,11 +394,10 @@ def test_the_folder_alone_names_the_settings(unfinished: Path) -> None:
 # ---- kept checkpoints ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("side", SIDES)
-def test_the_last_two_and_the_best_are_kept(side: str, tmp_path: Path) -> None:
+def test_the_last_two_and_the_best_are_kept(tmp_path: Path) -> None:
     """CORL's own setting keeps them all, in another folder."""
     copies = tmp_path / "copies"
-    run = train(side, "td3_bc", tmp_path / "runs", max_timesteps=24, checkpoints_path=str(copies))
+    run = train("torch", "td3_bc", tmp_path / "runs", max_timesteps=24, checkpoints_path=str(copies))
     means = {row["step"]: row["return_mean"] for row in rows(run) if "returns" in row}
     best = max(means, key=means.__getitem__)
     kept = {path.stem for path in (run / "checkpoints").iterdir()}

@@ -16,7 +16,7 @@ import torch
 
 from shared.commands.common import ended
 from shared.errors import InputError
-from shared.frameworks.twins import FRAMEWORKS, load_twin
+from shared.frameworks.twins import load_twin
 from shared.runs import machine, memory
 from shared.runs.configs import algorithms as tables
 from shared.runs.configs import cli, dataset_row, from_settings
@@ -56,12 +56,11 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]
     return set_memory
 
 
-@pytest.mark.parametrize("side", FRAMEWORKS)
 @pytest.mark.parametrize(("name", "setting", "value"), BEYOND, ids=lambda part: str(part)[:16])
-def test_what_no_machine_holds_is_refused(side: str, name: str, setting: str, value: int, tmp_path: Path) -> None:
+def test_what_no_machine_holds_is_refused(name: str, setting: str, value: int, tmp_path: Path) -> None:
     said = rf"^{setting} [\d,\[\]]+ needs at least [\d,.]+ GiB, this machine has [\d,.]+ GiB: lower {setting}$"
     with pytest.raises(InputError, match=said):
-        load_twin(side, name).train(config(side, name, tmp_path, **DATA.get(name, {}), **{setting: value}))
+        load_twin("torch", name).train(config("torch", name, tmp_path, **DATA.get(name, {}), **{setting: value}))
     assert not list(tmp_path.iterdir())
 
 

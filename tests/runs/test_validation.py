@@ -9,14 +9,17 @@ import h5py
 import jax
 import numpy as np
 import pytest
+import torch
 
+from parity_tests.ladder.scene import Scene
 from parity_tests.pairs import PAIRS
 from shared.commands import export, play
 from shared.data.held_out import hold_out
 from shared.data.sequences import PromptedPolicy
 from shared.data.transitions import read_hdf5
 from shared.errors import InputError
-from shared.frameworks import saved_run
+from shared.frameworks import saved_run, torch_held_out
+from shared.frameworks.held_out import is_measured
 from shared.frameworks.saved_run import SavedRun
 from shared.frameworks.twins import load_twin
 from shared.runs.settings import OfflineConfig
@@ -155,12 +158,9 @@ def assert_same_networks(ours: Path, theirs: Path) -> None:
 # ---- runs ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("side", ["torch", "jax"])
-def test_a_run_ends_without_an_environment(
-    side: str, logged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_ends_without_an_environment(logged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It can be exported, and judged on the data by name alone; playing it would need an environment."""
-    run = train(side, "td3_bc", tmp_path / "runs", env=logged, eval_env="none")
+    run = train("torch", "td3_bc", tmp_path / "runs", env=logged, eval_env="none")
     assert f"corl-twins evaluate {run} --method fqe" in capsys.readouterr().out.splitlines()[-1]
     evaluated = [row for row in rows(run) if "errors" in row]
     assert [row["step"] for row in evaluated] == [4, 8, 12]
@@ -171,12 +171,13 @@ def test_a_run_ends_without_an_environment(
     export.main([str(run), "--format", "npz"])
     with pytest.raises(InputError, match="learnt from data alone"):
         play.main([str(run)])
-    judged = train(side, "evaluation/fqe", tmp_path / "runs", env=logged, policy="")
+    judged = train("torch", "evaluation/fqe", tmp_path / "runs", env=logged, policy="")
     assert json.loads((judged / "result.json").read_text())["evaluation"]["policy"]["path"].startswith(str(run))
 
 
-@pytest.mark.parametrize("name", ["td3_bc", "discrete/cql"])
-@pytest.mark.parametrize("side", ["torch", "jax"])
+@pytest.mark.parametrize(
+    ("side", "name"), [("torch", "td3_bc"), ("jax", "td3_bc"), ("torch", "discrete/cql"), ("jax", "discrete/cql")]
+)
 def test_losses_on_held_out_rows_leave_no_trace(
     side: str, name: str, logged: str, chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +192,21 @@ def test_losses_on_held_out_rows_leave_no_trace(
     assert all({*others, "mean_q"} <= row.keys() for row, others in zip(measured, names, strict=True))
     monkeypatch.setattr("shared.runs.run.Run.held_out", None)
     assert_same_networks(run, train(side, name, tmp_path / "plain", **given))
+
+
+# Algorithms that learn only from a dataset's rows
+OFFLINE = [name for name, pair in PAIRS.items() if issubclass(pair.torch.TrainConfig, OfflineConfig) and name != "dt"]
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_every_algorithms_losses_are_measured(name: str) -> None:
+    """Late in a run, in both frameworks; in neither if its batches are more than rows."""
+    scene = Scene.create(PAIRS[name], PAIRS[name].jax, "default", "made-up", warm=False)
+    scene.trainer.total_it = 10**6
+    found = torch_held_out.Measures(scene.dataset, torch.device("cpu")).losses(scene.pair.torch, scene.trainer)
+    assert np.isfinite([*found.values()]).all()
+    known = dict.fromkeys(["key", "step", "hp", "dataset_size"])
+    assert is_measured(scene.jax_twin, scene.state().update, scene.dataset, known) == bool(found)
 
 
 def test_the_loss_on_held_out_rows_is_theirs(logged: str, tmp_path: Path) -> None:
@@ -236,17 +252,13 @@ def test_what_needs_an_environment_says_so(logged: str, tmp_path: Path) -> None:
         train("torch", "model_based/mopo", tmp_path / "runs", env=logged, eval_env="none")
 
 
-OFFLINE = [
-    name
-    for name, pair in PAIRS.items()
-    if issubclass(pair.torch.TrainConfig, OfflineConfig) and not name.startswith(("model_based/", "online/"))
-]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("side", ["torch", "jax"])
-@pytest.mark.parametrize("name", OFFLINE)
-def test_every_algorithm_learns_from_data_alone(name: str, side: str, logged: str, chosen: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "side"), [("dt", "torch"), ("dt", "jax"), ("bcq", "torch"), ("plas", "torch"), ("discrete/bc", "jax")]
+)
+def test_every_kind_of_policy_learns_from_data_alone(
+    name: str, side: str, logged: str, chosen: str, tmp_path: Path
+) -> None:
+    """Sequence models, policies that sample, with an encoder of actions, and of finite actions."""
     given = {"episode_len": LENGTH, "target_returns": (1.0, 0.0), "n_episodes": 2} if name == "dt" else {}
     dataset = chosen if name.startswith("discrete/") else logged
     run = train(side, name, tmp_path / "runs", env=dataset, eval_env="none", max_timesteps=4, **given)
