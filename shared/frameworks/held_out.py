@@ -18,6 +18,11 @@ _LATE = {"delayed": True, "copied": False, "copies": False, "move_targets": Fals
 _LATE |= {"pretrains": False, "warms_up": False, "in_bc_steps": False}
 
 
+def late(trainer: type) -> type:
+    """A trainer's class whose updates, whatever their number, are those late in a run."""
+    return type(trainer.__name__, (trainer,), {name: value for name, value in _LATE.items() if hasattr(trainer, name)})
+
+
 def is_measured(module: ModuleType, update: Callable, rows: Any, known: Mapping[str, Any]) -> bool:
     """Whether an update only needs a batch of rows, and its draws only need known arguments."""
     parameters = inspect.signature(update).parameters

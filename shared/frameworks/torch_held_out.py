@@ -16,6 +16,7 @@ from shared.frameworks.held_out import (
     drawing,
     flags,
     is_measured,
+    late,
     measured,
     outputs,
     spread,
@@ -58,6 +59,8 @@ class Measures:
         states, deterministic = generator_states(), torch.are_deterministic_algorithms_enabled()
         try:
             trainer = copy.deepcopy(trainer)
+            # The draws below are those of a late update, so the update has to be one, even while a VAE is trained.
+            trainer.__class__ = late(type(trainer))
             seed_everything(0, deterministic)
             history = []
             for _ in range(UPDATES):

@@ -13,7 +13,7 @@ from shared.envs.registry import make_env, time_limit
 from shared.envs.scores import scale
 from shared.errors import InputError
 
-STEPS = 1000
+STEPS = 3000
 # Gymnasium has only the names of its old versions. D4RL's own environments need the old `gym`.
 HERE = [name for name, spec in gymnasium.registry.items() if isinstance(spec.entry_point, str) and name[:4] != "gym/"]
 # Gymnasium-Robotics, if a test has imported it, adds robots that need mujoco_py.

@@ -200,10 +200,13 @@ OFFLINE = [name for name, pair in PAIRS.items() if issubclass(pair.torch.TrainCo
 
 @pytest.mark.parametrize("name", OFFLINE)
 def test_every_algorithms_losses_are_measured(name: str) -> None:
-    """Late in a run, in both frameworks; in neither if its batches are more than rows."""
+    """The same losses at any time in a run, in both frameworks; in neither if its batches are more than rows."""
     scene = Scene.create(PAIRS[name], PAIRS[name].jax, "default", "made-up", warm=False)
+    measure = torch_held_out.Measures(scene.dataset, torch.device("cpu"))
+    early = measure.losses(scene.pair.torch, scene.trainer)
     scene.trainer.total_it = 10**6
-    found = torch_held_out.Measures(scene.dataset, torch.device("cpu")).losses(scene.pair.torch, scene.trainer)
+    found = measure.losses(scene.pair.torch, scene.trainer)
+    assert early.keys() == found.keys()
     assert np.isfinite([*found.values()]).all()
     known = dict.fromkeys(["key", "step", "hp", "dataset_size"])
     assert is_measured(scene.jax_twin, scene.state().update, scene.dataset, known) == bool(found)
