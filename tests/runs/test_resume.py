@@ -122,6 +122,35 @@ LOOPS += [f"finetune/{name}" for name in ("balanced_replay", "cal_ql", "rebrac",
 STOPPED = [*LOOPS, "finetune/iql"]
 
 
+ROLES = {"Run": "run", "History": "history", "restore": "history"}
+# A name that is neither an attribute nor that of a keyword's argument
+NAME = re.compile(r"(?<![.\w])[a-z_]\w*(?!\w*=[^=])")
+
+
+def with_common_names(loop: ast.stmt) -> list[str]:
+    """The lines of a function with its own names for a run and for what was measured replaced by the usual ones."""
+    usual = {
+        node.targets[0].id: ROLES[node.value.func.id]
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        if isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name) and node.value.func.id in ROLES
+    }
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Name):
+            node.id = usual.get(node.id, node.id)
+    return ast.unparse(loop).splitlines()
+
+
+def without_other_names(loop: ast.stmt, lines: list[str]) -> tuple[str, ...]:
+    """The lines with the function's other local variables numbered by their first use."""
+    stored = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    text, numbers = "\n".join(lines), dict[str, str]()
+    for name in NAME.findall(text):
+        if name in stored - {*ROLES.values()}:
+            numbers.setdefault(name, f"v{len(numbers)}")
+    return tuple(NAME.sub(lambda found: numbers.get(found[0], found[0]), text).splitlines())
+
+
 def saving(side: str, name: str) -> set[tuple[str, ...]]:
     """What each of a twin's loops does with its run and with what was measured, whatever it draws and evaluates."""
     twin, found = load_twin(side, name), set()
@@ -129,10 +158,11 @@ def saving(side: str, name: str) -> set[tuple[str, ...]]:
         source = inspect.getsource(getattr(twin, way)) if hasattr(twin, way) else ""
         if "Run(" not in source:  # one that only chooses between the other two
             continue
-        lines = ast.unparse(ast.parse(source).body[0].body[1:]).splitlines()  # without the docstring
-        kept = [line for line in lines if re.search(r"\brun\.|\brestore\(|history|save", line)]
+        loop = ast.parse(source).body[0]
+        kept = [line for line in with_common_names(loop)[1:] if re.search(r"\brun\.|\brestore\(|history|save", line)]
         kept = [re.sub(r"'[\w/]+'|(?<=algorithm=)\w+", "NAME", line) for line in kept]
-        found.add(tuple(re.sub(r"(evaluate|history\.append|run\.calls)\(.*", r"\1(", line) for line in kept))
+        kept = [re.sub(r"(evaluate|history\.append|run\.calls)\(.*", r"\1(", line) for line in kept]
+        found.add(without_other_names(loop, kept))
     return found
 
 
