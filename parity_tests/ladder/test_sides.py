@@ -31,6 +31,10 @@ UNREACHABLE = {
     ("noise.crops", "select_n"): "likewise, and rows and columns of pixels are clipped to the image first",
     ("updates // hp.num_updates_on_epoch", "select_n"): "a number of updates is not below 0",
     ("updates // hp.num_updates_on_epoch", "sign"): "likewise",
+    ("updates // hp.eval_freq", "select_n"): "likewise",
+    ("updates // hp.eval_freq", "sign"): "likewise",
+    ("updates % hp.ema_period", "select_n"): "likewise",
+    ("[noise.number]", "select_n"): "likewise, and nor is a step's number",
     ("search.nearest(keys)", "argmin: never several places"): "the ladder's rows are one block of the search; its own"
     " tests have several",
     ("timestep_emb(", "select_n"): "likewise, and steps are counted from 0",

@@ -115,7 +115,17 @@ ON_THE_SPOT = ("td3_bc", "cql", "bcq", "dt")
 # These are exported in every format. The others use no further operations.
 EVERY_FORMAT = (
     *ON_THE_SPOT,
-    *("rebrac", "fql", "ifql", "crr", "uwac", "finetune/balanced_replay", "discrete/bcq", "discrete/cql"),
+    *(
+        "rebrac",
+        "fql",
+        "ifql",
+        "diffusion_ql",
+        "crr",
+        "uwac",
+        "finetune/balanced_replay",
+        "discrete/bcq",
+        "discrete/cql",
+    ),
 )
 # Pairs that learn a policy
 ACTING = [name for name, pair in PAIRS.items() if hasattr(pair.torch, "policy")]
