@@ -22,6 +22,7 @@ from flax import linen as nn
 from flax import struct
 from jax import Array, value_and_grad
 from jax.lax import stop_gradient
+from jax.nn import sigmoid
 from jax.numpy import amax, amin, argmax, concatenate, cos, exp, flip, full_like, sin, square, stack, tile, where
 
 from shared.data.rewards import StandardRewards
@@ -140,30 +141,36 @@ def diffusion(schedule: str, n: int) -> tuple[Step, ...]:
     Ho et al., Denoising Diffusion Probabilistic Models, 2020, https://arxiv.org/abs/2006.11239
     """
     steps: list[Step] = []
-    action, noise = 1.0, 0.0  # their shares in the variance
+    action, noise = 1.0, 0.0  # their shares in the variance, before a step adds noise
     for beta in variances(schedule, n):
-        before = action, noise
-        action, noise = (1.0 - beta) * action, (1.0 - beta) * noise + beta
+        action_after, noise_after = (1.0 - beta) * action, (1.0 - beta) * noise + beta
         step = Step(
-            signal=math.sqrt(action),
-            noise=math.sqrt(noise),
-            of_action=beta * math.sqrt(before[0]) / noise,
-            of_noised=before[1] * math.sqrt(1.0 - beta) / noise,
-            std=math.sqrt(beta * before[1] / noise),
+            signal=math.sqrt(action_after),
+            noise=math.sqrt(noise_after),
+            of_action=beta * math.sqrt(action) / noise_after,
+            of_noised=noise * math.sqrt(1.0 - beta) / noise_after,
+            std=math.sqrt(beta * noise / noise_after),
         )
         steps.append(step)
+        action, noise = action_after, noise_after
     return tuple(steps)
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
 
-# Size of the encoding of a step's index
+# Size of the encoding of a step's number
 TIME_DIM = 16
+
+
+def mish(inputs: Array) -> Array:
+    """Mish, x tanh(ln(1 + e^x)), by one logistic function, which takes less than half as long on a CPU."""
+    share = sigmoid(inputs)
+    return inputs * share * (2.0 - share) / (1.0 + square(1.0 - share))
 
 
 def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
     """Hidden layers with Mish, then a linear layer."""
-    hidden: list[Callable[..., Any]] = [layer for width in hidden_dims for layer in (Linear(width), jax.nn.mish)]
+    hidden: list[Callable[..., Any]] = [layer for width in hidden_dims for layer in (Linear(width), mish)]
     return nn.Sequential([*hidden, Linear(output_dim)])
 
 
@@ -228,7 +235,7 @@ def sample(actor: Network, observations: Array, noise: Array) -> Array:
         return (step.of_action * action + step.of_noised * noised, step.std), None
 
     numbered = jnp.arange(len(steps)), columns(steps), jnp.moveaxis(noise, -2, 0)
-    start = full_like(noise[..., 0, :], 0.0), 1.0
+    start = jnp.zeros(noise[..., 0, :].shape), 1.0
     (mean, _), _ = jax.lax.scan(denoise, start, numbered, reverse=True)
     return mean
 
@@ -252,21 +259,21 @@ class Noise(NamedTuple):
     added: Array
     # (B, T, A): the chains to the policy's actions
     actor: Array
-    # Whether the policy learns from the second critic, with a probability of one half, (): the other gives the scale
-    second: Array
+    # Uniform in [-0.5, 0.5), (): the policy learns from the first critic if it is positive, else from the second
+    coin: Array
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int) -> tuple[Array, Noise]:
     """An update's batch indices (B,) and its noise, which depend on the key and on the update's number alone."""
     steps, size = hp.diffusion_steps, hp.batch_size
-    rows, target, number, added, actor, second = jax.random.split(jax.random.fold_in(key, step), 6)
+    rows, target, number, added, actor, coin = jax.random.split(jax.random.fold_in(key, step), 6)
     indices = jax.random.randint(rows, (size,), 0, dataset_size)
     noise = Noise(
         target=jax.random.normal(target, (size, hp.n_target_actions, steps, action_dim)),
         number=jax.random.randint(number, (size,), 0, steps),
         added=jax.random.normal(added, (size, action_dim)),
         actor=jax.random.normal(actor, (size, steps, action_dim)),
-        second=jax.random.bernoulli(second),
+        coin=jax.random.uniform(coin, minval=-0.5, maxval=0.5),
     )
     return indices, noise
 
@@ -352,7 +359,7 @@ class DiffusionQL(struct.PyTreeNode):
     def q_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The value of the policy's actions by one critic, on the scale of the other one's values."""
         values = self.critic(batch.observations, sample(actor, batch.observations, noise.actor))
-        q, other = where(noise.second, flip(values, (0,)), values)
+        q, other = where(noise.coin > 0.0, values, flip(values, (0,)))
         assert q.shape == other.shape == batch.rewards.shape
         return -q.mean() / stop_gradient(abs(other).mean()), {}
 

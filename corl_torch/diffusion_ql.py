@@ -151,24 +151,24 @@ def diffusion(schedule: str, n: int) -> tuple[Step, ...]:
     Ho et al., Denoising Diffusion Probabilistic Models, 2020, https://arxiv.org/abs/2006.11239
     """
     steps: list[Step] = []
-    action, noise = 1.0, 0.0  # their shares in the variance
+    action, noise = 1.0, 0.0  # their shares in the variance, before a step adds noise
     for beta in variances(schedule, n):
-        before = action, noise
-        action, noise = (1.0 - beta) * action, (1.0 - beta) * noise + beta
+        action_after, noise_after = (1.0 - beta) * action, (1.0 - beta) * noise + beta
         step = Step(
-            signal=math.sqrt(action),
-            noise=math.sqrt(noise),
-            of_action=beta * math.sqrt(before[0]) / noise,
-            of_noised=before[1] * math.sqrt(1.0 - beta) / noise,
-            std=math.sqrt(beta * before[1] / noise),
+            signal=math.sqrt(action_after),
+            noise=math.sqrt(noise_after),
+            of_action=beta * math.sqrt(action) / noise_after,
+            of_noised=noise * math.sqrt(1.0 - beta) / noise_after,
+            std=math.sqrt(beta * noise / noise_after),
         )
         steps.append(step)
+        action, noise = action_after, noise_after
     return tuple(steps)
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
 
-# Size of the encoding of a step's index
+# Size of the encoding of a step's number
 TIME_DIM = 16
 
 
@@ -253,8 +253,8 @@ class Noise(NamedTuple):
     added: Tensor
     # (B, T, A): the chains to the policy's actions
     actor: Tensor
-    # Whether the policy learns from the second critic, with a probability of one half, (): the other gives the scale
-    second: Tensor
+    # Uniform in [-0.5, 0.5), (): the policy learns from the first critic if it is positive, else from the second
+    coin: Tensor
 
 
 def draw_chain(steps: int, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -276,7 +276,8 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
         number=torch.randint(0, steps, (size,), device=device),
         added=torch.randn((size, action_dim), device=device),
         actor=draw_chain(steps, (size, action_dim), device),
-        second=torch.tensor(np.random.uniform() <= 0.5, device=device),
+        # Shifted by 0.5, because single precision keeps a sign, but not every number above 0.5.
+        coin=torch.tensor(np.random.uniform() - 0.5, device=device),
     )
     return indices, noise
 
@@ -361,7 +362,7 @@ class DiffusionQL:
         """The value of the policy's actions by one critic, on the scale of the other one's values."""
         actor = self.actor
         values = self.critic(batch.observations, sample(actor, batch.observations, noise.actor))
-        q, other = where(noise.second, flip(values, (0,)), values)
+        q, other = where(noise.coin > 0.0, values, flip(values, (0,)))
         assert q.shape == other.shape == batch.rewards.shape
         return -q.mean() / abs(other).mean().detach(), {}
 

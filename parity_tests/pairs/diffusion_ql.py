@@ -21,6 +21,8 @@ class Adapter(Pair):
 
     # Also the shares of action and noise before each row's step
     gathers = 2
+    # The chains of the average and of the policy, and the latter's backward pass
+    inner_scans = 3
 
     outputs = staticmethod(outputs)
 
