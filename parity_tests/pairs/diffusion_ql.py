@@ -48,7 +48,7 @@ PAIR = Adapter(
         | {"beta_schedule": "cosine", "diffusion_steps": 3, "clip_grad": None, "selection_temperature": 0.0}
         | {"opt_decay_schedule": "by_evaluation", "eval_freq": 4, "num_updates_on_epoch": 2, "max_timesteps": 100}
         | {"ema_start": 32, "ema_period": 2},
-        "constant": SMALL | {"opt_decay_schedule": "none", "diffusion_steps": 1, "clip_grad": 1.0, "eta": 0.1},
+        "constant": SMALL | {"opt_decay_schedule": "none", "diffusion_steps": 2, "clip_grad": 1.0, "eta": 0.1},
     },
     facts=Facts(rewarded="critic_loss"),
 )
