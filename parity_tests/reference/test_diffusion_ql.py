@@ -91,6 +91,7 @@ class Reference:
         self.beta = schedule(config.beta_schedule, config.diffusion_steps)
         self.left = [math.prod(1 - beta for beta in self.beta[: i + 1]) for i in range(len(self.beta))]
         self.moments: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        self.coins: list[float] = []
         # The branches that batches reach
         self.reached: set[str] = set()
 
@@ -189,7 +190,8 @@ class Reference:
         bc_loss = ((self.found(self.eps, s, x, t) - n) ** 2).sum() / a.numel()
         u = self.sampled(self.eps, s, self.drawn(size), "action beyond")
         q1, q2 = (run(q, s, u) for q in self.q)
-        first = np.random.uniform() > 0.5
+        self.coins.append(np.random.uniform())
+        first = self.coins[-1] > 0.5
         self.reached |= {f"first {first}"}
         one, other = (q1, q2) if first else (q2, q1)
         self.reach("positive", other > 0)
@@ -234,16 +236,19 @@ def test_diffusion_ql(dataset: Batch, settings: dict[str, Any], bound: float) ->
     torch.manual_seed(7)
     trainer = diffusion_ql.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
     moved(trainer)
+    assert trainer.total_it == 0
     trainer.total_it = BEFORE
     reference = Reference(config, trainer, bound)
     same_draws()
-    logs = []
+    logs, coins = [], []
     for _ in range(UPDATES):
         indices, noise = diffusion_ql.draw_noise(config, ROWS, ACTION_DIM, CPU)
+        coins.append(noise.coin.item())
         logs.append(trainer.update(take(dataset, indices), noise))
     after = torch.get_rng_state(), np.random.uniform()
     same_draws()
     assert_same_log(logs, [reference.update(dataset) for _ in range(UPDATES)], LOG)
+    assert coins == [coin - 0.5 for coin in reference.coins]
     assert torch.equal(after[0], torch.get_rng_state())
     assert after[1] == np.random.uniform()
     assert trainer.total_it == reference.n == BEFORE + UPDATES
@@ -271,6 +276,19 @@ def assert_both_sides(reference: Reference) -> None:
     assert expected <= reference.reached
     clipped = {x for x in reference.reached if " clipped " in x}
     assert bool(clipped) == (config.clip_grad is not None)
+
+
+def test_the_coin_decides_by_its_sign(dataset: Batch) -> None:
+    """At exactly 0, which is the authors' 0.5, the policy learns from the second critic."""
+    config = diffusion_ql.TrainConfig(device="cpu", batch_size=16)
+    trainer = diffusion_ql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    indices, noise = diffusion_ql.draw_noise(config, ROWS, ACTION_DIM, CPU)
+    batch = take(Batch(*(column.double() for column in dataset)), indices)
+    found = {}
+    for coin in (-0.4, 0.0, 1e-9, 0.4):
+        loss, _ = trainer.q_loss(batch, noise._replace(coin=torch.tensor(coin)))
+        found[coin] = loss.item()
+    assert found[-0.4] == found[0.0] != found[1e-9] == found[0.4]
 
 
 def test_the_rates_of_a_whole_run() -> None:
@@ -307,3 +325,5 @@ def test_weights_start_where_the_seed_says() -> None:
     for pair in ((trainer.actor, trainer.critic), (trainer.actor_target, trainer.critic_target)):
         found = [*chain(*(network.parameters() for network in pair))]
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    # The schedule's shares follow from the settings, and are in no checkpoint.
+    assert trainer.actor.state_dict().keys() == dict(trainer.actor.named_parameters()).keys()
