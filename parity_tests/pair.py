@@ -63,6 +63,8 @@ class Pair:
     # Lookups by index, and calls of the host, in one update; the mean if updates differ
     gathers: ClassVar[float] = 1
     host_calls: ClassVar[float] = 0
+    # Scans within one update, such as a chain of steps and its backward pass
+    inner_scans: ClassVar[int] = 0
     # The updates in an interval whose operations are counted; almost all of them are in its loops
     counted_updates: ClassVar[int] = 200
     # Whether draws happen inside the scanned loop, because they would be too large to draw ahead

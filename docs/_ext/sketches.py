@@ -18,6 +18,7 @@ SKETCHES = {
         discrete.discrete_cql,
         discrete.discrete_iql,
         discrete.discrete_sac,
+        offline.diffusion_ql,
         offline.dt,
         ensembles.edac,
         evaluation.evaluation_fqe,

@@ -180,6 +180,22 @@ class ShiftedRewards(Rewards):
 
 
 @dataclass(frozen=True)
+class StandardRewards(Rewards):
+    """For Diffusion-QL: mean 0 and standard deviation 1 over all rewards, whose variance is divided by N - 1."""
+
+    def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
+        """As for `Rewards`.
+
+        Raises:
+            InputError: All rewards are equal.
+        """
+        mean, std = float(dataset.rewards.mean()), float(dataset.rewards.std(ddof=1))
+        if std == 0.0:
+            raise InputError("rewards cannot be scaled: all are equal; set normalize_reward to false")
+        return lambda reward: (reward - mean) / std
+
+
+@dataclass(frozen=True)
 class BestEpisodes(Rewards):
     """For %BC: keeps the episodes with the highest discounted returns, best first, with their rewards unchanged.
 

@@ -47,6 +47,8 @@ _OPERATIONS = {
     aten.sym_size.int: "size",
     aten.transpose.int: "swapaxes",
     aten.cos.default: "cos",
+    aten.sin.default: "sin",
+    aten.mish.default: "mish",
     aten.arange.start: "arange",
     aten.linspace.default: "linspace",
 }

@@ -65,7 +65,7 @@ IDEAS = (
         ("num_online_updates", "online_steps"),
         {"finetune/rlpd": ("max_steps",)},
     ),
-    Idea("num_updates_on_epoch", "updates in an epoch", ("step_per_epoch",)),
+    Idea("num_updates_on_epoch", "updates in an epoch", ("step_per_epoch", "num_steps_per_epoch")),
     Idea("buffer_size", "transitions at most", ("replay_buffer_size",)),
     Idea("normalize", "whether states are normalised", ("normalize_states",)),
     Idea("minibatch_size", "transitions in a slice of a batch", ("batch_size_per_update",)),
@@ -88,7 +88,12 @@ IDEAS = (
         ("lr", "dynamics_lr"),
         {"evaluation/fqe": ("critic_lr",)},
     ),
-    Idea("actor_lr", "learning rate of the policy", ("policy_lr", "actor_learning_rate")),
+    Idea(
+        "actor_lr",
+        "learning rate of the policy",
+        ("policy_lr", "actor_learning_rate"),
+        {"diffusion_ql": ("lr",)},
+    ),
     Idea("critic_lr", "learning rate of the critics", ("qf_lr", "critic_learning_rate")),
     Idea("value_lr", "learning rate of V", ("vf_lr",), {"awr": ("critic_learning_rate",)}),
     Idea("vae_lr", "learning rate of the VAE", ("imitator_learning_rate",)),
@@ -102,6 +107,11 @@ IDEAS = (
         "alpha_lr", "learning rate of the MMD's weight", (), dict.fromkeys(("bear", "uwac"), ("alpha_learning_rate",))
     ),
     Idea("alpha_prime_lr", "learning rate of the Lagrange multiplier", ("cql_alpha_lr",)),
+    Idea("clip_grad", "largest norm of a gradient, which is clipped to it", (), {"diffusion_ql": ("gn",)}),
+    # The policy's moving average, and its diffusion
+    Idea("ema_period", "updates between two moves of the average", ("update_ema_every",)),
+    Idea("ema_start", "updates before its first move", ("step_start_ema",)),
+    Idea("diffusion_steps", "steps from noise to an action", ("n_timesteps",), {"diffusion_ql": ("T",)}),
     # Networks
     Idea("n_critics", "critics", ("num_critics", "num_qs")),
     Idea("n_target_critics", "critics whose smallest value makes the target", ("num_min_qs",)),

@@ -9,6 +9,7 @@ from shared.data.rewards import (
     HundredfoldRewards,
     ScaledRewards,
     ShiftedRewards,
+    StandardRewards,
     TrueEpisodeRewards,
     return_range,
 )
@@ -155,3 +156,13 @@ def test_antmazes_rewards_are_shifted_alone() -> None:
         assert ShiftedRewards().modified(dataset, env).rewards.tolist() == [0, 1, 0.5]
         assert ShiftedRewards().change(dataset, env)(0.3) == 0.3
     assert dataset.rewards.tolist() == [0, 1, 0.5]
+
+
+def test_standard_rewards_have_mean_0_and_deviation_1() -> None:
+    """Over all rows, with N - 1 in the variance, whatever the dataset."""
+    dataset = transitions([1, 2, 6], [0, 1, 0])
+    found = StandardRewards().modified(dataset, "pen-human-v1").rewards
+    np.testing.assert_allclose(found, (np.array([1, 2, 6]) - 3) / np.sqrt(7), rtol=1e-6)
+    assert found.dtype == np.float32
+    with pytest.raises(InputError, match="all are equal"):
+        StandardRewards().modified(transitions([1, 1], [1, 1]), "pen-human-v1")

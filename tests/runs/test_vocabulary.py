@@ -80,6 +80,11 @@ def test_corls_files_load_to_the_values_of_our_tables(name: str) -> None:
         ("plas", {"warmup_steps": 5, "beta": 0.1}, ("vae_iterations", "kl_weight")),
         ("uwac", {"beta": 0.1, "warmup_steps": 5}, ("variance_scale", "imitation_steps")),
         ("ifql", {"num_samples": 8, "offline_steps": 9}, ("n_action_samples", "max_timesteps")),
+        (
+            "diffusion_ql",
+            {"lr": 1e-3, "gn": 2.5, "T": 7, "step_start_ema": 9, "update_ema_every": 3},
+            ("actor_lr", "clip_grad", "diffusion_steps", "ema_start", "ema_period"),
+        ),
         ("discrete/bcq", {"beta": 0.1, "action_flexibility": 0.2}, ("logit_penalty", "likelihood_threshold")),
         ("finetune/rebrac", {"mixing_ratio": 0.1, "num_warmup_steps": 5}, ("online_share", "learning_starts")),
         ("evaluation/fqe", {"critic_lr": 1e-3, "target_update_interval": 5}, ("learning_rate", "target_update_period")),

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from boxes import BLUE, GREEN, GREY, ORANGE, PALE, arrow
+from corl_torch.diffusion_ql import diffusion
 from shared.data.hdf5 import read_arrays
 from shared.data.rewards import pieces
 from shared.data.transitions import extract_transitions
@@ -362,6 +363,43 @@ def ifql(figure: Figure) -> None:
     pen.point(right, 1.0 + 0.5 * samples.max(), samples.max(), AMBER, "*", 16)
     pen.label(right, 0.85, -0.75, "samples", SKY, ha="left")
     pen.label(right, 1.15, 0.95, "the best", AMBER, ha="right")
+    pen.plain(right, "Q")
+    for axes in (left, right):
+        axes.set_ylim(-1.6, 1.6)
+
+
+def denoised(x: np.ndarray, seed: int) -> np.ndarray:
+    """All points of ten steps from x to the two groups of actions, with half of the noise."""
+    rng, points = np.random.default_rng(seed), [x]
+    for step in reversed(diffusion("vp", 10)):
+        closeness = np.exp(-0.5 * ((x[:, None] - step.signal * MODES) / step.noise) ** 2)
+        estimate = (closeness * MODES).sum(axis=1) / closeness.sum(axis=1)
+        x = step.of_action * estimate + step.of_noised * x + step.std * rng.standard_normal(len(x)) / 2.0
+        points.append(x)
+    return np.array(points)
+
+
+def diffusion_ql(figure: Figure) -> None:
+    """Five steps from noise to two groups of actions, and the actions on a value that draws them upwards."""
+    left, right = pen.panels(figure, 2.9, columns=2)
+    found = denoised(np.linspace(-1.35, 1.35, 8), seed=2817)
+    times = np.linspace(0.0, 1.0, len(found))
+    for way in found.T:
+        pen.curve(left, times, way, SKY, lw=1.2)
+        for time, point in zip(times[:-1], way[:-1], strict=True):
+            pen.point(left, time, point, SKY, size=4)
+    for action in MODES:
+        pen.point(left, 1.0, action, GREY, size=5)
+    pen.label(left, 0.95, -1.25, "data", ha="right")
+    pen.plain(left, "noise       steps       action")
+    actions = np.linspace(-1.5, 1.5, 201)
+    pen.curve(right, 1.0 + 0.5 * actions, actions, GREY, lw=1.6)
+    for sample in found[-1]:
+        pen.point(right, 1.0 + 0.5 * sample, sample, SKY)
+    for sample in (found[-1].max(), found[-1][found[-1] < 0.0].max()):
+        pen.pull(right, (1.0 + 0.5 * sample, sample), (1.25 + 0.5 * sample, sample + 0.5), AMBER)
+    pen.label(right, 0.8, -0.95, "samples", SKY, ha="left")
+    pen.label(right, 1.05, 1.05, "their gradient", AMBER, ha="right")
     pen.plain(right, "Q")
     for axes in (left, right):
         axes.set_ylim(-1.6, 1.6)
