@@ -1,5 +1,6 @@
 """What all tests share: compiled programs, an end to them, and a word on the memory that each process ends with."""
 
+import gc
 import itertools
 import random
 import time
@@ -68,6 +69,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     until = item.config.getoption("until")
     if until is not None and time.time() > until:
         pytest.skip("the time for tests is up (--until)")
+
+
+def pytest_collection_finish() -> None:
+    """Leaves out of all later collections of garbage what was imported: each would take a second or two."""
+    gc.collect()
+    gc.freeze()
 
 
 # ---- several processes: `-n` ---------------------------------------------------------------------------------------
