@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from itertools import chain, pairwise
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from corl_jax import diffusion_ql as jax_twin
 from corl_torch import diffusion_ql
 from parity_tests.reference.common import (
     ACTION_DIM,
@@ -289,6 +291,16 @@ def test_the_coin_decides_by_its_sign(dataset: Batch) -> None:
         loss, _ = trainer.q_loss(batch, noise._replace(coin=torch.tensor(coin)))
         found[coin] = loss.item()
     assert found[-0.4] == found[0.0] != found[1e-9] == found[0.4]
+
+
+def test_the_coin_in_jax_is_fair() -> None:
+    """It is uniform from -0.5 to 0.5, which the ladder's few updates do not show."""
+    hp = jax_twin.TrainConfig(batch_size=1)
+    draw = jax.jit(jax.vmap(lambda step: jax_twin.draw_noise(jax.random.key(0), step, hp, ROWS, ACTION_DIM)[1].coin))
+    coins = np.asarray(draw(np.arange(10_000)))
+    assert -0.5 <= coins.min() < -0.499
+    assert 0.499 < coins.max() < 0.5
+    assert abs(coins.mean()) < 0.012
 
 
 def test_the_rates_of_a_whole_run() -> None:
