@@ -51,8 +51,8 @@ class Hyperparameters:
     actor_lr: float = positive(3e-4)
     # Initial learning rate of the critics
     critic_lr: float = positive(3e-4)
-    # How both learning rates fall: by a cosine to 0 at max_timesteps, by one that moves an epoch with each evaluation,
-    # as in the authors' code, or not at all
+    # How both learning rates fall: by a cosine to 0 at max_timesteps; by one that moves an epoch with each evaluation,
+    # which is the authors' and hardly falls; or not
     opt_decay_schedule: str = choice("cosine", "by_evaluation", "none")
     # Updates in all, over which the learning rates fall
     max_timesteps: int = bounded(2_000_000, low=1)
