@@ -228,6 +228,13 @@ def test_bad_arrays_and_policies_are_refused() -> None:
         corl_twins.load_policy("nowhere")
 
 
+def test_a_folder_of_runs_is_no_run(tmp_path: Path) -> None:
+    """The message names one of its runs."""
+    (tmp_path / "IQL-x-s0-jax-0123abcd").mkdir()
+    with pytest.raises(InputError, match=f"name a run's folder such as {tmp_path}/IQL-x-s0-jax-0123abcd, or a .pt"):
+        corl_twins.load_policy(tmp_path)
+
+
 def test_a_policy_is_not_evaluated_where_it_does_not_fit(run: corl_twins.Run) -> None:
     with pytest.raises(InputError, match="name an environment like Pendulum"):
         corl_twins.evaluate(run.policy, "d4rl/hopper-v2", episodes=1)
