@@ -172,9 +172,9 @@ def test_two_mistakes_in_two_losses_are_both_told(checked: Callable) -> None:
         algorithm="awac",
     )
     assert status == 1
-    assert "Your loss (critic_loss): just what" in printed
+    assert "Your loss (critic_loss) is just what" in printed
     assert "* `1.0` left out (corl_jax/awac.py:" in printed
-    assert "Your loss (actor_loss): just what" in printed
+    assert "Your loss (actor_loss) is just what" in printed
     assert "* `mean` for `sum` (corl_jax/awac.py:" in printed
 
 

@@ -95,7 +95,7 @@ MISTAKES: dict[str, tuple[Path, tuple[tuple[str, str], ...], str, tuple[str, ...
         PLAIN,
         (("jax.nn.relu(x", "jax.nn.leaky_relu(x"),),
         "forward",
-        ("  Your forward (critic_1, critic_2): just what", "  * `leaky_relu` for `relu` (corl_jax/td3_bc.py:"),
+        ("  Your forward (critic_1, critic_2) is just what", "  * `leaky_relu` for `relu` (corl_jax/td3_bc.py:"),
     ),
     # ---- gradients
     "actor detached before the critic": (
