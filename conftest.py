@@ -71,10 +71,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("the time for tests is up (--until)")
 
 
-def pytest_collection_finish() -> None:
-    """Leaves out of all later collections of garbage what was imported: each would take a second or two."""
+# ---- collections of garbage ----------------------------------------------------------------------------------------
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leaves everything imported so far out of later collections of garbage, because each would take about a second."""
     gc.collect()
     gc.freeze()
+    # Hypothesis looks for the holder of trio's generator, a module, among the objects that are not frozen.
+    session.config.addinivalue_line("filterwarnings", "ignore:It looks like `register_random` was passed")
 
 
 # ---- several processes: `-n` ---------------------------------------------------------------------------------------

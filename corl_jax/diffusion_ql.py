@@ -110,7 +110,7 @@ class TrainConfig(Hyperparameters, EpochsConfig, TransitionsConfig):
 
 
 class Step(NamedTuple):
-    """What a step of the reverse chain multiplies by."""
+    """The factors in one step of the reverse chain."""
 
     # Shares of the action and of noise in a noised action
     signal: float
@@ -163,7 +163,7 @@ TIME_DIM = 16
 
 
 def mish(inputs: Array) -> Array:
-    """Mish, x tanh(ln(1 + e^x)), by one logistic function, which takes less than half as long on a CPU."""
+    """Mish, x tanh(ln(1 + e^x)), by one logistic function instead of three transcendental ones."""
     share = sigmoid(inputs)
     return inputs * share * (2.0 - share) / (1.0 + square(1.0 - share))
 

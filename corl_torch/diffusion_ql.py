@@ -120,7 +120,7 @@ class TrainConfig(Hyperparameters, EpochsConfig, TransitionsConfig):
 
 
 class Step(NamedTuple):
-    """What a step of the reverse chain multiplies by."""
+    """The factors in one step of the reverse chain."""
 
     # Shares of the action and of noise in a noised action
     signal: float

@@ -198,7 +198,7 @@ gradient or update, and looks for the line to change.
 
 
 def requirement() -> str:
-    """What pip installs this package from: the file, folder or repository that it was installed from itself."""
+    """The requirement that installs this package from where it came: a file, a folder, a repository or an index."""
     try:
         recorded = distribution("corl-twins").read_text("direct_url.json")
     except PackageNotFoundError:  # a clone that was never installed

@@ -4,7 +4,7 @@ Each kind of climb finds something that no other finds:
 
 - Double precision on made-up rows that reach every bound and branch, under every variant: whether the twins compute
   the same. Of 14,000 mutants of the JAX twins, all but 22 that were ever noticed were noticed here. The dear rungs are
-  climbed under other settings than the defaults only where they noticed a mutant alone (`noticed.yaml`).
+  climbed under other settings than the defaults only where they were the first to notice a mutant (`noticed.yaml`).
 - Double precision on the bundled rows: those 22, so only the rungs of the five pairs that they belong to (`REAL_ROWS`).
 - Single precision on the bundled rows: an update under every variant, and the policy that acts. This finds a formula
   that cancels, or a number of a fixed type.
@@ -38,7 +38,7 @@ REAL_ROWS = {
     ("model_based/dynamics", "trajectory"),
     ("model_based/mopo", "shipped path"),
 }
-# By pair and rung, the other variants under which a dear rung noticed a mutant alone
+# By pair and rung, the other variants under which a dear rung was the first to notice a mutant
 NOTICED: dict[str, dict[str, list[str]]] = yaml.safe_load(Path(__file__).with_name("noticed.yaml").read_text())
 
 

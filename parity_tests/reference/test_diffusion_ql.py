@@ -47,7 +47,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     | {"opt_decay_schedule": "none", "diffusion_steps": 1, "actor_hidden_dims": (50,), "ema_period": 2}
     | {"n_action_samples": 3},
 }
-# Updates before the six, from which the rates and the average go on
+# Updates made before the six, because the rates and the average depend on the number of updates
 BEFORE = 10
 # States in which the policies act
 STATES = 300

@@ -59,7 +59,7 @@ class Measures:
         states, deterministic = generator_states(), torch.are_deterministic_algorithms_enabled()
         try:
             trainer = copy.deepcopy(trainer)
-            # The draws below are those of a late update, so the update has to be one, even while a VAE is trained.
+            # The draws below are for an update late in a run. The copy must make such an update during pretraining too.
             trainer.__class__ = late(type(trainer))
             seed_everything(0, deterministic)
             history = []

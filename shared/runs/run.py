@@ -441,7 +441,7 @@ class Run:
         if self._saved is None:
             return "nothing was saved yet"
         fault = f", a later one could not be written ({self._not_saved.strerror})" if self._not_saved else ""
-        return f"last checkpoint: {self._saved}{fault}; --resume {self.folder} goes on from it"
+        return f"last checkpoint: {self._saved}{fault}; --resume {self.folder} continues from it"
 
     def _finish(self) -> None:
         """Writes the last checkpoint and the result, which marks the run as finished.

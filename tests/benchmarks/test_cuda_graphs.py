@@ -20,7 +20,7 @@ from parity_tests.engine.precision import both_in
 from parity_tests.pairs import PAIRS
 from shared.frameworks import torch_side
 from shared.frameworks.exchange import blank_state
-from tests.benchmarks.test_rungs import check, small, torch_parts
+from tests.benchmarks.test_rungs import check, of_its_own, small, torch_parts
 
 # Closed forms and Adam's arithmetic in another order differ by 2e-14.
 TOLERANCE = 1e-12
@@ -99,9 +99,7 @@ def recordable(name: str, updates: int) -> Subject:
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "length"),
-    # Delayed updates in graphs of two lengths, a learning rate that falls, windows with a count of updates, a
-    # temperature, and rows of a model
-    [("td3_bc", 4), ("td3_bc", 1), ("iql", 4), ("dt", 4), ("sac_n", 4), ("model_based/mopo", 4)],
+    [*((name, 4) for name, pair in PAIRS.items() if pair.records_on_cpu and of_its_own(name)), ("td3_bc", 1)],
 )
 def test_repeated_recordings_are_the_updates(name: str, length: int) -> None:
     """Compares them after two blocks, in which every update except the warm-ups is a replay."""

@@ -174,7 +174,7 @@ def test_corls_tables_are_sweeps(name: str, number: int) -> None:
 
 
 def test_a_second_call_makes_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing if all runs exist. A run that fails is told with its last line, and the runs next to it are made."""
+    """It does nothing if all runs exist. It prints the last line of a failed run, and still makes the other runs."""
     folder, missing = tmp_path / "sweep", str(tmp_path / "missing.hdf5")
     command = ["sweep", *BC, "--frameworks", "torch", "--folder", str(folder), *SHORT, "--threads", "1"]
     assert main([*command, "--seeds", "2", "--list"]) == 0

@@ -57,21 +57,22 @@ def watched(tmp_path: Path, capsys: pytest.CaptureFixture) -> Callable[..., tupl
     ("body", "message"),
     [
         ("os._exit(0)", "ended the process, with exit status 0, while it ran update"),
+        ("os._exit(7)", "ended the process, with exit status 7, while it ran update"),
         ("ctypes.string_at(0)", "was ended by SIGSEGV: Segmentation fault, while it ran update (line 4)"),
         ("os.kill(os.getpid(), signal.SIGKILL)",
          "was killed (SIGKILL), as by a system that is out of memory, while it ran update"),
         ("os.closerange(3, 99)\ntell('line', '')", "ended the process, with exit status 1, while it ran update"),
         ("while True: pass",
-         "gave no answer within 4 s, while it ran update (line 4); --time-limit SECONDS allows more"),
+         "gave no answer within 8 s, while it ran update (line 4); --time-limit SECONDS allows more"),
         ("signal.signal(signal.SIGABRT, signal.SIG_IGN)\ntime.sleep(99)",
-         "gave no answer within 4 s, while it ran update; --time-limit SECONDS allows more"),
+         "gave no answer within 8 s, while it ran update; --time-limit SECONDS allows more"),
     ],
 )  # fmt: skip
 def test_an_end_without_a_verdict_is_one_line(
     body: str, message: str, watched: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "GRACE", 2)
-    status, out, err = watched(f"tell('running', 'update')\n{body}", seconds=4.0 if "within" in message else 60.0)
+    monkeypatch.setattr(process, "GRACE", 4)
+    status, out, err = watched(f"tell('running', 'update')\n{body}", seconds=8.0 if "within" in message else 60.0)
     assert (status, out) == (2, "")
     assert err.splitlines()[-1] == f"error: port.py {message}"
 

@@ -34,8 +34,8 @@ LAST = jax.devices("cpu")[-1]
 # With prompts, and online. On one device the runs of BC below cover both, because the differences there are common to
 # all: where a policy is, and what an interval has consumed.
 TWINS = ["dt", "sac"] if len(jax.devices("cpu")) > 1 else ["sac"]
-# What comes during an evaluation concerns no device.
-once = pytest.mark.skipif(len(jax.devices("cpu")) > 1, reason="a process with one device shows it too")
+# `test_overlap.py` runs this file again on two devices. What an evaluation hears from outside does not depend on them.
+once = pytest.mark.skipif(len(jax.devices("cpu")) > 1, reason="it runs in the process with one device")
 EVERY, INTERVALS = 4, 3
 # Seconds after which a test stops waiting
 PATIENCE = 30.0

@@ -75,7 +75,7 @@ def test_a_run_on_a_full_disk_says_so_and_loses_nothing(
     capsys.readouterr()
     with full_disk(MEGABYTE), pytest.raises(RunError, match=r"cannot be written \(File too large\); last ch") as end:
         train(side, "td3_bc", folder, resume=str(run))
-    assert f"--resume {run} goes on from it" in str(end.value)
+    assert f"--resume {run} continues from it" in str(end.value)
     assert "\n" not in str(end.value)
     told = capsys.readouterr().err.splitlines()
     assert len([line for line in told if "(File too large)" in line and "cannot save" in line]) == 2
@@ -294,7 +294,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(
     assert saved.stem == "step_4"
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: actor_loss is ")
-    assert f"at update 8; last checkpoint: {saved}; --resume {run} goes on from it" in line
+    assert f"at update 8; last checkpoint: {saved}; --resume {run} continues from it" in line
     assert [row["step"] for row in rows(run) if "diverged" in row] == [8]
     assert not (run / "result.json").exists()
 

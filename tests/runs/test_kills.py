@@ -21,7 +21,7 @@ from tests.runs.stopped_runs import assert_same_bits, only_run, rows
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = int(os.environ.get("KILLS", "2"))
+KILLS = int(os.environ.get("KILLS", "4"))
 INTERVALS = 3 * KILLS + 10
 EVERY = 10
 OFFLINE = 3 * KILLS // 2

@@ -128,7 +128,7 @@ NAME = re.compile(r"(?<![.\w])[a-z_]\w*(?!\w*=[^=])")
 
 
 def with_common_names(loop: ast.stmt) -> list[str]:
-    """The lines of a function with its own names for a run and for what was measured replaced by the usual ones."""
+    """The lines of a function, in which its run and its history of metrics have their usual names."""
     usual = {
         node.targets[0].id: ROLES[node.value.func.id]
         for node in ast.walk(loop)
@@ -152,7 +152,7 @@ def without_other_names(loop: ast.stmt, lines: list[str]) -> tuple[str, ...]:
 
 
 def saving(side: str, name: str) -> set[tuple[str, ...]]:
-    """What each of a twin's loops does with its run and with what was measured, whatever it draws and evaluates."""
+    """The lines of each of a twin's loops that use its run or its history of metrics, made comparable."""
     twin, found = load_twin(side, name), set()
     for way in ("train", "train_on_dataset", "train_in_environment"):
         source = inspect.getsource(getattr(twin, way)) if hasattr(twin, way) else ""

@@ -189,7 +189,7 @@ def test_a_run_says_what_to_lower_and_what_is_saved(
     with pytest.raises(SystemExit, match="1"):
         cli(twin.train, twin.TrainConfig, "td3_bc", [f"--{name}={value}" for name, value in settings.items()])
     run = only_run(tmp_path)
-    saved = f"last checkpoint: {run / 'checkpoints/step_4.pt'}; --resume {run} goes on from it"
+    saved = f"last checkpoint: {run / 'checkpoints/step_4.pt'}; --resume {run} continues from it"
     assert capsys.readouterr().err.splitlines()[-1] == f"error: out of memory: lower batch_size; {saved}"
 
 

@@ -91,7 +91,7 @@ def test_pytorch_stops_after_the_update(started: Callable[..., Started]) -> None
     code, last = run.end()
     assert code == 130
     (path,) = (run.run / "checkpoints").iterdir()
-    assert last == f"stopped by SIGINT; last checkpoint: {path}; --resume {run.run} goes on from it"
+    assert last == f"stopped by SIGINT; last checkpoint: {path}; --resume {run.run} continues from it"
     content = read(path)
     assert content["step"] == content["total_it"] == len(content["history"]["critic_loss"]) < 5000
     assert rows(run.run) == []
@@ -108,7 +108,7 @@ def test_jax_answers_at_once_and_stops_within_the_interval(started: Callable[...
     assert code == 143
     (path,) = (run.run / "checkpoints").iterdir()
     assert 0 < read(path)["step"] < 30000
-    assert last == f"stopped by SIGTERM; last checkpoint: {path}; --resume {run.run} goes on from it"
+    assert last == f"stopped by SIGTERM; last checkpoint: {path}; --resume {run.run} continues from it"
 
 
 def test_a_second_signal_stops_at_once(started: Callable[..., Started]) -> None:
@@ -189,4 +189,4 @@ def test_an_evaluation_that_hangs_is_left(side: str, tmp_path: Path) -> None:
     assert process.returncode == 143, errors
     run = only_run(tmp_path)
     assert list((run / "checkpoints").glob("step_20.*"))
-    assert f"--resume {run} goes on from it" in errors
+    assert f"--resume {run} continues from it" in errors

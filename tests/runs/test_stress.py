@@ -21,7 +21,7 @@ from tqdm import tqdm
 from shared.frameworks.twins import load_twin
 from tests.runs.stopped_runs import assert_same_bits, config, only_run, rows, train
 
-SECONDS = int(os.environ.get("STRESS", "20"))
+SECONDS = int(os.environ.get("STRESS", "30"))
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600 + 10 * SECONDS)]
 PROCESSES = 10
 SETTINGS = {"max_timesteps": 40, "eval_freq": 5, "n_episodes": 1}
@@ -111,5 +111,5 @@ def test_none_is_lost_and_none_is_trained_by_two(tmp_path: Path) -> None:
         assert_same_bits(run, whole)
     print(f"{len(runs)} runs, {ended} processes ended, {killed} were killed, {resumed} runs finished afterwards")
     assert killed > SECONDS // 5
-    assert ended >= SECONDS // 20
+    assert ended > SECONDS // 15
     assert only_run(tmp_path / "whole") == whole

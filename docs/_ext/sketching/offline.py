@@ -391,7 +391,7 @@ def diffusion_ql(figure: Figure) -> None:
     for action in MODES:
         pen.point(left, 1.0, action, GREY, size=5)
     pen.label(left, 0.95, -1.25, "data", ha="right")
-    pen.plain(left, "noise       steps       action")
+    pen.plain(left, "steps from noise to actions")
     actions = np.linspace(-1.5, 1.5, 201)
     pen.curve(right, 1.0 + 0.5 * actions, actions, GREY, lw=1.6)
     for sample in found[-1]:
