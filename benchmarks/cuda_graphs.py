@@ -93,7 +93,7 @@ def updates_before(length: int, subject: Subject) -> int:
 def recorded_updates(length: int, subject: Subject) -> int:
     """The number of recorded updates: whole graphs, and whole periods of delayed updates."""
     config = subject.pair.torch.TrainConfig(**subject.settings)
-    periods = [getattr(config, name, 1) for name in ("policy_freq", "target_update_period")]
+    periods = [getattr(config, name, 1) for name in ("policy_freq", "target_update_period", "ema_period")]
     return math.lcm(math.gcd(length, subject.updates), *periods)
 
 

@@ -50,4 +50,8 @@ PAIR = Adapter(
         | {"ema_start": 32, "ema_period": 2},
         "constant": SMALL | {"opt_decay_schedule": "none", "diffusion_steps": 2, "clip_grad": 1.0, "eta": 0.1},
     },
+    settings={
+        # A CUDA graph would repeat one learning rate, and the average, which usually waits, would never move.
+        "on device": {"opt_decay_schedule": "none", "ema_start": 0},
+    },
 )
