@@ -52,17 +52,21 @@ def is_registered(env_id: str) -> bool:
     """
     if env_id.startswith((MINARI, OGBENCH)) or is_file_name(env_id):
         return False
-    return env_id in gymnasium.registry or (_IN_A_MODULE.fullmatch(env_id) is not None and bool(_registered(env_id)))
+    if _IN_A_MODULE.fullmatch(env_id):
+        return bool(registered_name(env_id))
+    return env_id in gymnasium.registry
 
 
-def _registered(env_id: str) -> str:
+def registered_name(env_id: str) -> str:
     """The name of an environment in Gymnasium's registry, after importing the module that `module:Id` names.
 
     Raises:
-        InputError: There is no such module or environment.
+        InputError: There is no such module or environment; the message suggests one.
     """
     found = _IN_A_MODULE.fullmatch(env_id)
     if found is None:
+        if env_id.endswith(":"):
+            raise InputError(f"environment {env_id!r} has no id after its module: write {env_id}Name-v0, for example")
         if env_id not in gymnasium.registry:
             raise InputError(
                 f"unknown environment {env_id!r}; {_nearest(env_id)}, or write module:{env_id}, of the module that "
@@ -102,7 +106,7 @@ def make_env(env_id: str, max_episode_steps: int | None = None, **options: Any) 
 
 def _made(env_id: str, options: dict[str, Any]) -> gymnasium.Env:
     """Creates a registered environment."""
-    name = _registered(env_id)
+    name = registered_name(env_id)
     with warnings.catch_warnings():
         # Users who type an older version mean it.
         warnings.filterwarnings("ignore", message=".*is out of date", category=DeprecationWarning)
@@ -198,7 +202,8 @@ def least_memory(env_id: str) -> int:
 def time_limit(env_id: str) -> int | None:
     """An environment's time limit in steps; None if it has none, or if it is unknown here."""
     try:
-        spec = recorded.find_spec(env_id) if env_id.startswith(MINARI) else gymnasium.registry.get(_registered(env_id))
+        is_minari = env_id.startswith(MINARI)
+        spec = recorded.find_spec(env_id) if is_minari else gymnasium.registry.get(registered_name(env_id))
     except InputError:
         return None
     facts = known(env_id)

@@ -62,7 +62,8 @@ def find(path: Path, framework: str | None = None) -> Path:
         checkpoints = Checkpoints(path / "checkpoints", suffix)
         found += [checkpoints.path(step) for step in reversed(checkpoints.steps())]
     if not found:
-        runs = sorted(folder for folder in path.iterdir() if _RUN.fullmatch(folder.name)) if path.is_dir() else []
+        inside = sorted(path.iterdir()) if path.is_dir() else []
+        runs = [folder for folder in (*path.parents, *inside) if _RUN.fullmatch(folder.name)]
         example = f" such as {runs[0]}" if runs else ""
         raise InputError(f"there is no checkpoint at {path}: name a run's folder{example}, or a .pt or .msgpack file")
     return found[0]

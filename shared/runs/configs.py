@@ -21,7 +21,7 @@ import pyrallis
 import yaml
 from pyrallis.wrappers.docstring import get_attribute_docstring
 
-from shared.envs.registry import is_registered
+from shared.envs.registry import is_registered, registered_name
 from shared.errors import InputError, RunError, Stopped
 from shared.interrupts import raise_again
 from shared.names import check_imported, is_known, nearest, row_name
@@ -171,6 +171,8 @@ def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, A
     table = read_yaml(_table(config_class, algorithm))
     if dataset not in table and not is_known(dataset) and not is_registered(dataset):
         check_imported(dataset)
+        if is_registered(config_class.env):  # the algorithm collects its own data
+            registered_name(dataset)
         raise InputError(f"unknown dataset {dataset!r}; {nearest(dataset, table)}, or give the path of an .hdf5 file")
     row = table.get(dataset, table.get(row_name(dataset)))
     return _decode(config_class, algorithm, row or {}, f"configs/{algorithm}.yaml, {dataset}: ")

@@ -147,6 +147,7 @@ def test_bad_input_ends_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     cases = [
         ([str(tmp_path / "empty")], "is no run's folder and holds none"),
         ([str(tmp_path / "nowhere")], "is no run's folder and holds none"),
+        ([str(run / "checkpoints")], f"is a part of a run: name the run's folder, {run}"),
         ([str(run), "--output", str(tmp_path / "file" / "x.png")], "set --output"),
     ]
     for arguments, message in cases:

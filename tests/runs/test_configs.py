@@ -220,6 +220,19 @@ def test_a_bad_command_line_is_refused(args: list[str], message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_an_unknown_environment_is_called_one() -> None:
+    """By an algorithm that collects its own data, whose `env` is no dataset."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Online(Config):
+        """A config of such an algorithm."""
+
+        env: str = "Hopper-v5"
+
+    with pytest.raises(InputError, match="unknown environment 'Hoper-v5'; use Hopper-v5"):
+        dataset_row(Online, "toy", "Hoper-v5")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -123,6 +123,7 @@ def test_a_sweeps_processes_import_it(where: list[str], tmp_path: Path) -> None:
             "tests.own_envs:own/Glade-v0",
             "registers no environment 'own/Glade-v0': use tests.own_envs:own/Glide-v0",
         ),
+        ("lab:", "'lab:' has no id after its module"),
         ("lab/Unregistered-v0", "unknown environment .*, or write module:lab/Unregistered-v0"),
     ],
 )

@@ -73,6 +73,9 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         runs = [folder for folder in (path.resolve(), *sorted(_subfolders(path))) if _FOLDER.fullmatch(folder.name)]
         if not runs:
+            around = next((folder for folder in path.parents if _FOLDER.fullmatch(folder.name)), None)
+            if around:
+                raise InputError(f"{path} is a part of a run: name the run's folder, {around}")
             raise InputError(f"{path} is no run's folder and holds none: name a folder such as runs/")
         found += runs
     return list(dict.fromkeys(found))
