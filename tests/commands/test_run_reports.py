@@ -276,7 +276,7 @@ def test_published_scores_are_found_by_the_names_of_runs() -> None:
     assert published.FQL.score("ReBRAC", MEDIUM) == ""
 
 
-def test_the_online_phase_stands_beside_corls(tmp_path: Path) -> None:
+def test_the_online_phase_is_compared_with_published_results(tmp_path: Path) -> None:
     """Scores before and after the switch and both regrets, followed by CORL's if it has the dataset."""
     maze = "antmaze-umaze-v2"
     for seed, gain in ((0, 10.0), (1, 14.0)):
@@ -290,7 +290,7 @@ def test_the_online_phase_stands_beside_corls(tmp_path: Path) -> None:
     table = tables.phases(gather([tmp_path]).groups)
     assert table.head[2:] == [
         *("before", "after", "training regret", "evaluation regret"),
-        *("before, CORL's", "after, CORL's", "training regret, CORL's"),
+        *("before, published", "after, published", "training regret, published"),
     ]
     assert table.rows == [
         [
@@ -309,16 +309,20 @@ def test_the_online_phase_stands_beside_corls(tmp_path: Path) -> None:
     assert "CORL's published figures" not in table.note
 
 
-def test_corls_online_tables_are_whole() -> None:
-    """Six algorithms on ten datasets; the averages over the AntMazes equal the averages in its README."""
+def test_published_online_tables_are_whole() -> None:
+    """CORL's six algorithms on ten datasets; the averages over the AntMazes equal the averages in its README."""
     averages = {"AWAC": (18.12, 16.46, 0.82), "Cal-QL": (53.04, 97.33, 0.07), "ReBRAC": (80.0, 78.88, 0.11)}
-    assert len(published._CORL_FINETUNE) == 6
+    corl, fql = published.PHASES
+    assert len(corl.results) == 6
     for title, expected in averages.items():
-        found = published._CORL_FINETUNE[title]
+        found = corl.results[title]
         assert len(found) == 10
         mazes = [scores for dataset, scores in found.items() if dataset.startswith("antmaze")]
         for name, mean in zip(("before", "after", "regret"), expected, strict=True):
             assert np.mean([scores[name][0] for scores in mazes]) == pytest.approx(mean, abs=0.0051)
+    assert fql.shown("IFQL", "antmaze-umaze-v2") == ["94 ± 5 (8)", "96 ± 2 (8)"]
+    assert fql.shown("RLPD", "ogbench:scene-play-singletask-v0") == ["0 ± 0 (8)", "100 ± 0 (8)"]
+    assert published.KIT.score("MOBILE", MEDIUM) == "103.6 ± 1.0 (4)"
 
 
 def test_ogbenchs_tasks_stand_beside_fqls_paper(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Published scores, by algorithm and dataset, from CORL's README and FQL's paper."""
+"""Published scores, by algorithm and dataset, from CORL's and OfflineRL-Kit's READMEs and FQL's paper."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -62,22 +62,55 @@ FQL = Published(
 )
 """Table 3 of Park et al., Flow Q-Learning, 2025 (https://arxiv.org/abs/2502.02538); for D4RL, only IFQL and FQL."""
 
-SOURCES = (CORL, FQL)
+KIT = Published(
+    "OfflineRL-Kit's",
+    "OfflineRL-Kit's published figures are of four seeds, each of them the mean of the last ten evaluations.",
+    4,
+    1,
+    _read("offlinerl_kit_scores"),
+)
+"""The table in OfflineRL-Kit's README (https://github.com/yihaosun1124/OfflineRL-Kit, commit e3ce697)."""
 
-CORL_PHASES = "CORL's published figures are of four seeds, with the population's deviation."
-"""An explanation that readers need."""
-_CORL_FINETUNE = _read("corl_finetune_scores")
-# Decimal places of scores, and of regrets, which are between 0 and 1
-_PHASES = {"before": 1, "after": 1, "regret": 2}
+SOURCES = (CORL, FQL, KIT)
 
 
-def phases(title: str, dataset: str) -> list[str]:
-    """CORL's published results for an offline-to-online algorithm: score before and after, and training regret.
+class PublishedPhases(NamedTuple):
+    """The results of one source for algorithms that learn offline first and then online.
 
-    The scores are the last evaluations of each phase. Empty if there are no results.
+    Attributes:
+        note: An explanation that readers need.
+        seeds: The number of seeds of each result.
+        digits: The number of decimal places, as published, of scores `before` and `after` the online phase and of the
+            training `regret`, if the source has it.
+        results: Mean and deviation of each of them, by an algorithm's title and a dataset.
     """
-    found = _CORL_FINETUNE.get(title, {}).get(dataset)
-    return [_shown(found[name], digits, CORL.seeds) for name, digits in _PHASES.items()] if found else []
+
+    note: str
+    seeds: int
+    digits: Mapping[str, int]
+    results: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
+
+    def shown(self, title: str, dataset: str) -> list[str]:
+        """An algorithm's results on a dataset, in the order of `digits`; empty if there are none."""
+        found = self.results.get(title, {}).get(dataset)
+        return [_shown(found[name], digits, self.seeds) for name, digits in self.digits.items()] if found else []
+
+
+PHASES = (
+    PublishedPhases(
+        "CORL's published figures are of four seeds, with the population's deviation.",
+        4,
+        {"before": 1, "after": 1, "regret": 2},
+        _read("corl_finetune_scores"),
+    ),
+    PublishedPhases(
+        "FQL's paper has eight seeds. Its RLPD makes one update a step and has two critics.",
+        8,
+        {"before": 0, "after": 0},
+        _read("fql_finetune_scores"),
+    ),
+)
+"""CORL's README, and table 4 of FQL's paper, after a million updates and a million steps in the environment."""
 
 
 def name_of(algorithm: str) -> str:

@@ -244,8 +244,8 @@ def _speedup(ours: Sequence[Run], theirs: Sequence[Run]) -> str:
 
 
 def phases(groups: Groups) -> Table:
-    """The gain and the cost of the online phase, with CORL's results after ours."""
-    rows = []
+    """The gain and the cost of the online phase, with published results after ours."""
+    rows, notes = [], []
     for (algorithm, dataset, framework), runs in groups.items():
         online = [run.evaluated for run in runs if run.evaluated.switch is not None]
         if online:
@@ -253,16 +253,23 @@ def phases(groups: Groups) -> Table:
             scores = np.transpose([run.around_the_switch() for run in online])
             cells = [with_deviation(values[np.isfinite(values)].tolist()) for values in scores]
             cells += [with_deviation([run.regrets[n] for run in online if n in run.regrets], 2) for n in REGRETS]
-            theirs = published.phases(published.name_of(algorithm.removesuffix(ONLINE)), dataset)
-            rows.append([dataset, label(algorithm, framework), *cells, *theirs])
+            row, title = (
+                [dataset, label(algorithm, framework), *cells],
+                published.name_of(algorithm.removesuffix(ONLINE)),
+            )
+            for source in published.PHASES:
+                if theirs := source.shown(title, dataset):
+                    row += theirs
+                    notes.append(source.note)
+            rows.append(row)
     head = ["dataset", "algorithm", "before", "after", *REGRETS.values()]
     note = (
         "The last evaluation of each phase. A regret is the mean of 1 - success over the episodes so far, of training "
         "or of evaluation, and only tasks with a goal have one."
     )
-    if any(len(row) > len(head) for row in rows):
-        head += [f"{name}, CORL's" for name in ("before", "after", "training regret")]
-        note += f" {published.CORL_PHASES}"
+    if notes:
+        head += [f"{name}, published" for name in ("before", "after", "training regret")]
+        note = " ".join([note, *dict.fromkeys(notes)])
     return Table("Offline, then online", note, head, [row + [""] * (len(head) - len(row)) for row in rows])
 
 
