@@ -253,10 +253,8 @@ def phases(groups: Groups) -> Table:
             scores = np.transpose([run.around_the_switch() for run in online])
             cells = [with_deviation(values[np.isfinite(values)].tolist()) for values in scores]
             cells += [with_deviation([run.regrets[n] for run in online if n in run.regrets], 2) for n in REGRETS]
-            row, title = (
-                [dataset, label(algorithm, framework), *cells],
-                published.name_of(algorithm.removesuffix(ONLINE)),
-            )
+            row = [dataset, label(algorithm, framework), *cells]
+            title = published.name_of(algorithm.removesuffix(ONLINE))
             for source in published.PHASES:
                 if theirs := source.shown(title, dataset):
                     row += theirs
