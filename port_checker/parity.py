@@ -223,8 +223,10 @@ def explained(pair: Pair, failed: Checked) -> list[str]:
         lines.append(f"  No single change that was tried within {SECONDS:.0f} s makes this check pass.")
     if changes:
         several = "any of these changes" if len(changes) > 1 else "this change"
-        lines.append(f"  With {several} in {changes[0].place.partition(':')[0]}, the check passes:")
+        jax_file, torch_file = changes[0].place.partition(":")[0], Path(str(pair.torch.__file__)).name
+        lines.append(f"  With {several} in {jax_file}, the check passes:")
         lines += map(told_change, changes)
+        lines.append(f"  If {jax_file} is right, {torch_file} computes what the + lines say instead of the - lines.")
     return lines
 
 

@@ -16,6 +16,7 @@ from parity_tests.mutants.planting import planted
 from parity_tests.mutants.syntax import Source, is_target, name_of
 from parity_tests.pair import Pair
 from port_checker.explaining.changes import Change
+from port_checker.explaining.counterparts import taken_over
 from port_checker.explaining.mechanical import is_concerned
 
 # Nodes that may lack a sign or a stop_gradient, and states that are mistaken for each other
@@ -37,8 +38,10 @@ def repairs(pair: Pair, rung: str, wrong: str, passes: Callable[[ModuleType], bo
     """
     end, path = time.process_time() + seconds, Path(str(pair.jax.__file__))
     source, found = path.read_text(encoding="utf-8"), dict[Change, None]()
+    torch_source = Path(str(pair.torch.__file__)).read_text(encoding="utf-8")
     # With non-ASCII text, offsets in the syntax tree differ from offsets in the text.
-    for mutant in candidates(source, pair, rung, wrong) if source.isascii() else ():
+    ascii_only = source.isascii() and torch_source.isascii()
+    for mutant in candidates(source, torch_source, pair, rung, wrong) if ascii_only else ():
         if time.process_time() > end or len(found) == MOST:
             break
         with suppress(Exception):
@@ -56,10 +59,10 @@ def _told(mutant: Mutant, source: str, file: str) -> Change:
     return Change(f"in `{mutant.function}`", f"{file}:{mutant.line}", old, new)
 
 
-def candidates(source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
+def candidates(source: str, torch_source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
     """Changes in the functions that a check depends on, beginning with the wrong loss or with `update`.
 
-    For each function, changes that undo common mistakes come first.
+    For each function, the PyTorch file's statements come first, then changes that undo common mistakes.
     """
     own = "update" if rung in ("update", "log") else wrong.partition(" by ")[0]
     parsed = Source(source)
@@ -72,7 +75,7 @@ def candidates(source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
         function = mutant.function.rpartition(".")[2]
         return 0 if function == own else 1 if function in called else 2
 
-    every = [*_undoing(parsed, rung), *mutants(source)]
+    every = [*taken_over(parsed, Source(torch_source)), *_undoing(parsed, rung), *mutants(source)]
     concerned = [mutant for mutant in every if is_concerned(mutant.function.rpartition(".")[2], pair, rung, wrong)]
     return sorted(concerned, key=distance)
 

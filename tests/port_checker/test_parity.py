@@ -179,7 +179,14 @@ MISTAKES = {
         "critic_1",
         "state",
     ),
-    "a setting": ("hp.discount * next_q", "0.99 * next_q", "loss", "critic_loss", ""),
+    "a factor that only PyTorch's file has": (
+        "(1.0 - batch.terminals) * hp.discount",
+        "hp.discount",
+        "loss",
+        "critic_loss",
+        "(1.0 - batch.terminals) * hp.discount",
+    ),
+    "two at once": ("optax.adam(3e-4)", "optax.adam(1e-3, eps=1e-5)", "update", "", ""),
 }
 
 
