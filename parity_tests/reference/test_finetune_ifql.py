@@ -102,6 +102,12 @@ def test_both_phases(dataset: Batch, settings: dict[str, Any], bound: float) -> 
         assert_both_sides(reference)
 
 
+def test_a_tie_counts_as_a_gain() -> None:
+    """An advantage of exactly 0 has the weight of a positive one."""
+    trainer = ifql.create_trainer(ifql.TrainConfig(device="cpu", iql_tau=0.75), STATE_DIM, ACTION_DIM, 1.0)
+    assert trainer.expectile_weight(torch.tensor([-1.0, 0.0, 1.0])).tolist() == [0.25, 0.75, 0.75]
+
+
 def test_weights_start_uniform() -> None:
     """The same check as for the offline twin."""
     assert_uniform_start(ifql)
