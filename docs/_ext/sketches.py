@@ -27,6 +27,7 @@ SKETCHES = {
         phases.finetune_cal_ql,
         phases.finetune_cql,
         phases.finetune_fql,
+        phases.finetune_ifql,
         phases.finetune_iql,
         phases.finetune_rebrac,
         phases.finetune_rlpd,

@@ -158,15 +158,25 @@ def test_ifql(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     moved(trainer, bound)
     reference = Reference(config, trainer, bound)
     six_updates(ifql, config, trainer, dataset, lambda batch: reference.update(batch, drawn(config)), LOG)
+    assert_same_ifql(trainer, reference)
+    observations = dataset.observations[:STATES]
+    noise = torch.randn(STATES, config.n_action_samples, ACTION_DIM)
+    found = trainer.act(observations.numpy(), noise.numpy())
+    np.testing.assert_allclose(found, reference.best(observations, noise).numpy(), rtol=0.0, atol=WEIGHTS)
+    assert_both_sides(reference)
+
+
+def assert_same_ifql(trainer: Any, reference: Reference) -> None:
+    """Checks all weights of all networks."""
     ours = [trainer.value.net, trainer.flow.net]
     ours += [trainer.critic.q1, trainer.critic.q2, trainer.critic_target.q1, trainer.critic_target.q2]
     for mine, other in zip(ours, [reference.v, reference.u, *reference.q, *reference.q_t], strict=True):
         for a, b in zip(mine.parameters(), chain(*other), strict=True):
             torch.testing.assert_close(a, b, rtol=0.0, atol=WEIGHTS)
-    observations = dataset.observations[:STATES]
-    noise = torch.randn(STATES, config.n_action_samples, ACTION_DIM)
-    found = trainer.act(observations.numpy(), noise.numpy())
-    np.testing.assert_allclose(found, reference.best(observations, noise).numpy(), rtol=0.0, atol=WEIGHTS)
+
+
+def assert_both_sides(reference: Reference) -> None:
+    """Checks that batches and actions reached both sides of each branch."""
     what = ("target", "acting", "gain", "done", "beyond")
     assert reference.reached == {f"{x} {way}" for x in what for way in (True, False)}
 
@@ -186,9 +196,14 @@ def test_what_acting_draws() -> None:
 
 def test_weights_start_uniform() -> None:
     """Weights are within Glorot's bound, biases and shifts are 0, scales are 1, and the target is a copy."""
+    assert_uniform_start(ifql)
+
+
+def assert_uniform_start(twin: ModuleType) -> None:
+    """Checks the initial weights of each network in an IFQL twin."""
     torch.manual_seed(7)
-    config = ifql.TrainConfig(device="cpu", actor_ln=True, actor_hidden_dims=(300, 200), critic_hidden_dims=(200, 100))
-    trainer = ifql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    config = twin.TrainConfig(device="cpu", actor_ln=True, actor_hidden_dims=(300, 200), critic_hidden_dims=(200, 100))
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     both = STATE_DIM + ACTION_DIM
     assert_glorot(trainer.value.net, STATE_DIM, (200, 100), 1)
     assert_glorot(trainer.critic.q1, both, (200, 100), 1)

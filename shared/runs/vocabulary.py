@@ -57,7 +57,7 @@ IDEAS = (
         "offline_iterations",
         "updates on the dataset alone",
         ("num_offline_updates",),
-        {"finetune/fql": ("offline_steps",), "finetune/rlpd": ("pretrain_steps",)},
+        dict.fromkeys(("finetune/fql", "finetune/ifql"), ("offline_steps",)) | {"finetune/rlpd": ("pretrain_steps",)},
     ),
     Idea(
         "online_iterations",
@@ -121,7 +121,7 @@ IDEAS = (
         "critic_hidden_dims",
         "widths of the critics' hidden layers",
         ("critic_hidden",),
-        dict.fromkeys(("fql", "finetune/fql", "ifql"), ("value_hidden_dims",)),
+        dict.fromkeys(("fql", "finetune/fql", "ifql", "finetune/ifql"), ("value_hidden_dims",)),
     ),
     Idea("value_hidden_dims", "widths of V's hidden layers", ("vf_hidden_dims",)),
     Idea("vae_hidden_dims", "widths of the VAE's hidden layers", ("imitator_hidden",)),
@@ -200,7 +200,7 @@ IDEAS = (
         "n_action_samples",
         "actions sampled in a state to choose from",
         (),
-        dict.fromkeys(("ifql", "uwac"), ("num_samples",)),
+        dict.fromkeys(("ifql", "finetune/ifql", "uwac"), ("num_samples",)),
     ),
     # The VAE and the MMD
     Idea(

@@ -104,16 +104,17 @@ def test_rlpds_table_has_its_authors_commands() -> None:
         assert (c.offline_iterations, c.eval_freq, c.n_episodes, c.critic_ln) == (0, 5_000, 10, True)
 
 
-def test_fqls_table_of_two_phases_has_its_papers_rows() -> None:
+@pytest.mark.parametrize("algorithm", ["finetune/fql", "finetune/ifql"])
+def test_the_tables_of_two_phases_have_fqls_papers_rows(algorithm: str) -> None:
     """A million updates, then a million steps, with 50 episodes every 100,000 updates; the whole dataset fits in."""
     sets = ("humanoidmaze-medium-navigate", "antsoccer-arena-navigate", "cube-double-play", "scene-play")
-    found = {dataset: row for dataset, row in rows("finetune/fql").items() if dataset.startswith(OGBENCH)}
+    found = {dataset: row for dataset, row in rows(algorithm).items() if dataset.startswith(OGBENCH)}
     assert sorted(found) == sorted(f"{OGBENCH}{name}-singletask-v0" for name in (*sets, "puzzle-4x4-play"))
     assert all(ogbench_set(dataset) for dataset in found)
-    assert set(rows("finetune/fql")) - set(found) == {*(dataset for dataset, _ in files("finetune/iql")), BUNDLED}
-    for dataset, row in rows("finetune/fql").items():
+    assert set(rows(algorithm)) - set(found) == {*(dataset for dataset, _ in files("finetune/iql")), BUNDLED}
+    for dataset, row in rows(algorithm).items():
         if not dataset.startswith("mini/"):
-            settings = load_twin("torch", "finetune/fql").TrainConfig(**row)
+            settings = load_twin("torch", algorithm).TrainConfig(**row)
             assert (settings.eval_freq, settings.n_episodes, settings.max_timesteps) == (100_000, 50, 2_000_000)
             assert (settings.normalize, settings.normalize_reward) == (False, True)
             assert settings.buffer_size > 2_000_000 * dataset.startswith(f"{OGBENCH}humanoidmaze")
@@ -163,6 +164,13 @@ WIDE = {"actor_lr": 3e-4, "critic_lr": 3e-4, "hidden_dim": 512, "actor_n_hiddens
         ("finetune/fql", "relocate-cloned-v1", {"q_agg": "min", "distill_coef": 10_000.0}),
         ("finetune/fql", "ogbench:antsoccer-arena-navigate-singletask-v0", {"distill_coef": 30.0, "discount": 0.995}),
         ("finetune/fql", "ogbench:scene-play-singletask-v0", {"distill_coef": 300.0}),
+        ("finetune/ifql", "antmaze-large-play-v2", {}),
+        ("finetune/ifql", "hammer-cloned-v1", {"n_action_samples": 128}),
+        (
+            "finetune/ifql",
+            "ogbench:antsoccer-arena-navigate-singletask-v0",
+            {"discount": 0.995, "n_action_samples": 64},
+        ),
         (
             "iql",
             "ogbench:cube-double-play-singletask-v0",

@@ -74,6 +74,34 @@ def finetune_fql(figure: Figure) -> None:
     pen.label(online, 0.16, 0.32, "steps", AMBER)
 
 
+def finetune_ifql(figure: Figure) -> None:
+    """The flow and its best sample, before the switch, and after such samples have joined the data."""
+    offline, online = pen.panels(figure, 2.8, columns=2)
+    data, q = np.array([-0.52, -0.4, -0.28]), 1.5 + 0.5 * ACTIONS
+    tried = np.array([-0.12, -0.02, 0.1, 0.2, 0.32])
+    for axes, steps in ((offline, np.array([])), (online, tried)):
+        flow = density(np.concatenate([data, steps]), 0.15)
+        samples = np.interp((0.1, 0.3, 0.5, 0.7, 0.97), np.cumsum(flow), ACTIONS)
+        values = np.interp(samples, ACTIONS, q)
+        pen.curve(axes, ACTIONS, 0.9 * flow / flow.max(), SKY)
+        pen.curve(axes, ACTIONS, q, GREY, lw=1.2)
+        for sample, value in zip(samples[:-1], values[:-1], strict=True):
+            pen.point(axes, sample, value, SKY, size=6)
+        pen.point(axes, samples[-1], values[-1], AMBER, "*", 16)
+        pen.ticks(axes, data)
+        pen.ticks(axes, steps, colour=AMBER)
+        pen.plain(axes, "action")
+        axes.set(xlim=(-1, 1), ylim=(0, 2.3))
+        pen.label(axes, 0.82, 2.08, "Q")
+    for axes, name in ((offline, "offline"), (online, "online")):
+        pen.label(axes, 0.5, 1.08, name, transform=axes.transAxes)
+    pen.label(offline, 0.06, 0.62, "flow", SKY)
+    pen.label(offline, -0.52, 1.58, "samples", SKY)
+    pen.label(offline, 0.0, 1.82, "best", AMBER)
+    pen.label(offline, 0.1, 0.2, "data")
+    pen.label(online, 0.8, 0.2, "steps", AMBER)
+
+
 def finetune_iql(figure: Figure) -> None:
     """The share of new steps in a batch, and the policy's learning rate."""
     above, below = pen.panels(figure, 3.3, rows=2)
