@@ -23,12 +23,15 @@ class Source:
 
     def text(self, node: ast.expr | ast.stmt | ast.keyword) -> str:
         """A node's text; `ast.get_source_segment` would split the whole file for each node."""
-        last = line_range(node)[1]
-        return self.whole[self.start(node) : self._starts[last - 1] + (node.end_col_offset or 0)]
+        return self.whole[self.start(node) : self.end(node)]
 
     def start(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
         """The position of a node's text."""
         return self._starts[node.lineno - 1] + node.col_offset
+
+    def end(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
+        """The position after a node's text."""
+        return self._starts[line_range(node)[1] - 1] + (node.end_col_offset or 0)
 
     def words(self) -> set[str]:
         """The names of all variables and fields."""

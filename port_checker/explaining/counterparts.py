@@ -15,21 +15,6 @@ from parity_tests.mutants.syntax import Source, is_docstring
 SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr)
 
 
-class _InJax(ast.NodeTransformer):
-    """Rewrites what PyTorch spells differently."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Turns `x.detach()` into a `stop_gradient`."""
-        self.generic_visit(node)
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "detach":
-            return ast.parse(f"jax.lax.stop_gradient({ast.unparse(node.func.value)})", mode="eval").body
-        return node
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        """Turns the module `torch` into `jnp`."""
-        return ast.copy_location(ast.Name("jnp", node.ctx), node) if node.id == "torch" else node
-
-
 def taken_over(ours: Source, theirs: Source) -> Iterator[Mutant]:
     """Yields changes of the JAX file `ours` to statements of the PyTorch file `theirs`.
 
@@ -56,7 +41,7 @@ def _differing(name: str, ours: Source, mine: Sequence[ast.stmt], others: Sequen
 
 def _change(name: str, ours: Source, old: Sequence[ast.stmt], new: Sequence[str]) -> Mutant:
     start, indent = ours.start(old[0]), "\n" + " " * old[0].col_offset
-    before = ours.whole[start : ours.start(old[-1]) + len(ours.text(old[-1]))]
+    before = ours.whole[start : ours.end(old[-1])]
     after = indent.join(new)
     return Mutant(name, old[0].lineno, None, start, before, after, f"{name}: {before} -> {after}")
 
@@ -79,10 +64,19 @@ def _statements(owner: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def _in_jax(source: Source, statement: ast.stmt) -> str:
-    """A PyTorch statement's text, as it stands if nothing in it is PyTorch's."""
-    before = ast.unparse(statement)
-    after = ast.unparse(_InJax().visit(ast.parse(before)))
-    return source.text(statement) if after == before else after
+    """A PyTorch statement's text with `stop_gradient` in place of `detach`, and `jnp` in place of `torch`."""
+    edits = []
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and node.id == "torch":
+            edits.append((source.start(node), source.end(node), "jnp"))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach":
+            inner = node.func.value
+            edits.append((source.start(inner), source.start(inner), "jax.lax.stop_gradient("))
+            edits.append((source.end(inner), source.end(node), ")"))
+    text, first = source.text(statement), source.start(statement)
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[: start - first] + new + text[end - first :]
+    return text
 
 
 def _plain(statement: str) -> str:
