@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
 from parity_tests.mutants.operators import Mutant
-from parity_tests.mutants.syntax import Source, is_docstring
+from parity_tests.mutants.syntax import Source, is_docstring, name_of
 
 # Statements without others inside them
 SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr)
@@ -35,7 +35,8 @@ def _differing(name: str, ours: Source, mine: Sequence[ast.stmt], others: Sequen
         if last - first == end - start:
             for statement, other in zip(mine[first:last], others[start:end], strict=True):
                 yield _change(name, ours, [statement], [other])
-        if last - first > 1 or end - start > 1:
+        in_a_row = len({statement.col_offset for statement in mine[first:last]}) == 1
+        if in_a_row and (last - first > 1 or end - start > 1):
             yield _change(name, ours, mine[first:last], others[start:end])
 
 
@@ -64,11 +65,14 @@ def _statements(owner: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def _in_jax(source: Source, statement: ast.stmt) -> str:
-    """A PyTorch statement's text with `stop_gradient` in place of `detach`, and `jnp` in place of `torch`."""
+    """A PyTorch statement's text in JAX's words."""
     edits = []
     for node in ast.walk(statement):
         if isinstance(node, ast.Name) and node.id == "torch":
             edits.append((source.start(node), source.end(node), "jnp"))
+        # Our JAX files' own `clamp` takes both bounds by place.
+        if isinstance(node, ast.Call) and name_of(node.func) == "clamp" and node.keywords:
+            edits.append((source.start(node.func), source.end(node.func), "jnp.clip"))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach":
             inner = node.func.value
             edits.append((source.start(inner), source.start(inner), "jax.lax.stop_gradient("))

@@ -62,7 +62,8 @@ def _told(mutant: Mutant, source: str, file: str) -> Change:
 def candidates(source: str, torch_source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
     """Changes in the functions that a check depends on, beginning with the wrong loss or with `update`.
 
-    For each function, the PyTorch file's statements come first, then changes that undo common mistakes.
+    The PyTorch file's statements come first. Of the others, changes that undo common mistakes come first for each
+    function.
     """
     own = "update" if rung in ("update", "log") else wrong.partition(" by ")[0]
     parsed = Source(source)
@@ -75,9 +76,11 @@ def candidates(source: str, torch_source: str, pair: Pair, rung: str, wrong: str
         function = mutant.function.rpartition(".")[2]
         return 0 if function == own else 1 if function in called else 2
 
-    every = [*taken_over(parsed, Source(torch_source)), *_undoing(parsed, rung), *mutants(source)]
-    concerned = [mutant for mutant in every if is_concerned(mutant.function.rpartition(".")[2], pair, rung, wrong)]
-    return sorted(concerned, key=distance)
+    found = []
+    for kind in (taken_over(parsed, Source(torch_source)), [*_undoing(parsed, rung), *mutants(source)]):
+        concerned = [change for change in kind if is_concerned(change.function.rpartition(".")[2], pair, rung, wrong)]
+        found += sorted(concerned, key=distance)
+    return found
 
 
 def _undoing(source: Source, rung: str) -> Iterator[Mutant]:

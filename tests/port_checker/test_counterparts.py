@@ -22,7 +22,7 @@ class Twin:
         critic = self.critic
         q = critic(batch.observations)
         target = (
-            batch.rewards + torch.exp(self.value(batch).detach())
+            batch.rewards + torch.exp(clamp(self.value(batch).detach(), max=1.0))
         )
         return square(q - target).mean()
 """
@@ -35,7 +35,9 @@ def test_statements_that_differ_are_taken_over_in_jaxs_words() -> None:
         (
             "Twin.critic_loss",
             6,
-            "target = (\n            batch.rewards + jnp.exp(jax.lax.stop_gradient(self.value(batch)))\n        )\n"
+            "target = (\n"
+            "            batch.rewards + jnp.exp(jnp.clip(jax.lax.stop_gradient(self.value(batch)), max=1.0))\n"
+            "        )\n"
             "        return square(q - target).mean()",
         )
     ]
