@@ -34,7 +34,7 @@ def is_concerned(function: str, pair: Pair, rung: str, group: str) -> bool:
     if not function or OUTSIDE.fullmatch(function):
         return False
     if rung == "forward":
-        return function in NETWORKS
+        return function not in ("update", *pair.losses)
     if rung in ("loss", "gradient"):
         return function not in (*NETWORKS, "update") and (function == own or function not in pair.losses)
     return function not in (*NETWORKS, *pair.losses)
