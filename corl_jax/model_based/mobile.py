@@ -25,6 +25,7 @@ from jax.numpy import amax, amin, concatenate, cos, exp, log, sqrt, square, stac
 
 from shared.data.dynamics import Draws, ModelSizes
 from shared.data.transitions import Batch
+from shared.errors import InputError
 from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
@@ -536,6 +537,8 @@ def train(config: TrainConfig) -> Run:
         RunError: The model's roll-outs or a loss diverge.
     """
     task, learnt = load_model_based_task(config, "jax")
+    if learnt.sizes.n_elites < 2:
+        raise InputError("the penalty compares elites, and the model has only one: learn one with more n_elites")
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -23,6 +23,7 @@ from torch import Tensor, amax, amin, clamp, concatenate, exp, log, nn, sqrt, sq
 
 from shared.data.dynamics import Draws, ModelSizes
 from shared.data.transitions import Batch
+from shared.errors import InputError
 from shared.frameworks.learnt_model import check_roll_outs, load_model_based_task
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
@@ -518,6 +519,8 @@ def train(config: TrainConfig) -> Run:
         RunError: The model's roll-outs or a loss diverge.
     """
     task, learnt = load_model_based_task(config, "torch")
+    if learnt.sizes.n_elites < 2:
+        raise InputError("the penalty compares elites, and the model has only one: learn one with more n_elites")
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
