@@ -272,7 +272,14 @@ def shares(hp: Hyperparameters) -> tuple[int, int]:
 
 
 def draw_noise(
-    key: Array, step: Array, hp: Hyperparameters, dataset_size: int, synthetic_size: Array, sizes: ModelSizes
+    key: Array,
+    step: Array,
+    hp: Hyperparameters,
+    dataset_size: int,
+    synthetic_size: Array,
+    n_elites: int,
+    state_dim: int,
+    action_dim: int,
 ) -> tuple[Array, Noise]:
     """An update's batch indices (B,) and its noise, which depend on the key and on the update's number alone.
 
@@ -282,12 +289,12 @@ def draw_noise(
     keys = jax.random.split(jax.random.fold_in(key, step), 6)
     indices = jax.random.randint(keys[0], (real,), 0, dataset_size)
     indices = concatenate([indices, dataset_size + jax.random.randint(keys[1], (synthetic,), 0, synthetic_size)])
-    penalised = hp.n_state_samples, sizes.n_elites, synthetic
+    penalised = hp.n_state_samples, n_elites, synthetic
     noise = Noise(
-        states=jax.random.normal(keys[2], (*penalised, sizes.state_dim)),
-        penalty=jax.random.normal(keys[3], (*penalised, sizes.action_dim)),
-        target=jax.random.normal(keys[4], (hp.batch_size, hp.n_target_actions, sizes.action_dim)),
-        actor=jax.random.normal(keys[5], (hp.batch_size, sizes.action_dim)),
+        states=jax.random.normal(keys[2], (*penalised, state_dim)),
+        penalty=jax.random.normal(keys[3], (*penalised, action_dim)),
+        target=jax.random.normal(keys[4], (hp.batch_size, hp.n_target_actions, action_dim)),
+        actor=jax.random.normal(keys[5], (hp.batch_size, action_dim)),
     )
     return indices, noise
 
@@ -497,15 +504,16 @@ def imagine(
     return ring, {"rollout_transitions": number, "rollout_reward": reward, "rollout_largest": largest}
 
 
-@partial(jax.jit, static_argnames=("num_updates", "sizes"), donate_argnames="state")
+@partial(jax.jit, static_argnames="num_updates", donate_argnames="state")
 def train_interval(
-    state: MOBILE, key: Array, dataset: Sources, start: Array, num_updates: int, sizes: ModelSizes
+    state: MOBILE, key: Array, dataset: Sources, start: Array, num_updates: int
 ) -> tuple[MOBILE, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates`, with no roll-outs between them, as one scan."""
-    hp = state.hp
+    hp, model, action_dim = state.hp, dataset.model, state.actor.module.action_dim
+    sizes = len(dataset.rows), dataset.ring.size, len(model.elites), len(model.mean) - action_dim, action_dim
 
     def draw(step: Array) -> tuple[Array, Noise]:
-        return draw_noise(key, step, hp, len(dataset.rows), dataset.ring.size, sizes)
+        return draw_noise(key, step, hp, *sizes)
 
     def update(state: MOBILE, drawn: tuple[Array, Noise], place: int) -> tuple[MOBILE, dict[str, Array]]:
         indices, noise = drawn
@@ -562,7 +570,7 @@ def train(config: TrainConfig) -> Run:
                 if start % config.rollout_freq == 0:
                     ring, rolled = imagine(state, learnt.model, dataset, ring, model_key, start, learnt.sizes)
                     history.add(0, [rolled])
-                given = draws_key, Sources(dataset, ring, learnt.model), start, end - start, learnt.sizes
+                given = draws_key, Sources(dataset, ring, learnt.model), start, end - start
                 state, found = train_together(train_interval, state, *given, own=["ring", "model"])
                 history.add(end - start, found)
                 write = partial(save_checkpoint, algorithm="model_based/mobile", state=state, total_it=total_it + end)

@@ -263,7 +263,13 @@ def shares(hp: Hyperparameters) -> tuple[int, int]:
 
 
 def draw_noise(
-    hp: Hyperparameters, dataset_size: int, synthetic_size: int, sizes: ModelSizes, device: torch.device
+    hp: Hyperparameters,
+    dataset_size: int,
+    synthetic_size: int,
+    n_elites: int,
+    state_dim: int,
+    action_dim: int,
+    device: torch.device,
 ) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,), from NumPy's global generator, and its noise, from torch's.
 
@@ -273,13 +279,13 @@ def draw_noise(
     real, synthetic = shares(hp)
     indices = np.random.randint(0, dataset_size, size=real)
     indices = np.append(indices, dataset_size + np.random.randint(0, synthetic_size, size=synthetic))
-    n, elites, action_dim = hp.n_state_samples, sizes.n_elites, sizes.action_dim
-    states = [torch.randn(elites, hp.batch_size, sizes.state_dim + 1, device=device) for _ in range(n)]
-    penalty = torch.randn(n * elites * hp.batch_size, action_dim, device=device)
+    n = hp.n_state_samples
+    states = [torch.randn(n_elites, hp.batch_size, state_dim + 1, device=device) for _ in range(n)]
+    penalty = torch.randn(n * n_elites * hp.batch_size, action_dim, device=device)
     target = torch.randn(hp.batch_size * hp.n_target_actions, action_dim, device=device)
     noise = Noise(
         states=stack(states)[:, :, real:, :-1],
-        penalty=penalty.reshape(n, elites, hp.batch_size, action_dim)[:, :, real:],
+        penalty=penalty.reshape(n, n_elites, hp.batch_size, action_dim)[:, :, real:],
         target=target.reshape(hp.batch_size, hp.n_target_actions, action_dim),
         actor=torch.randn(hp.batch_size, action_dim, device=device),
     )
@@ -529,14 +535,14 @@ def train(config: TrainConfig) -> Run:
     capacity = config.rollout_batch_size * config.rollout_length * config.model_retain_epochs
     ring = Ring(dataset, capacity, keeps_dataset=False)
     history = restore(run, partial(load, trainer), device, ring.go_on_from)
-    sources = Sources(dataset, ring.rows, learnt.model)
+    sources, sizes = Sources(dataset, ring.rows, learnt.model), (learnt.sizes.n_elites, task.state_dim, task.action_dim)
     with run:
         if run.is_due(run.step):
             run.evaluate(run.step, trainer.act)
         for step in range(run.step + 1, config.max_timesteps + 1):
             if (step - 1) % config.rollout_freq == 0:
                 history.append(imagine(trainer, learnt.model, dataset, ring, learnt.sizes))
-            indices, noise = draw_noise(config, len(dataset.rewards), ring.size, learnt.sizes, device)
+            indices, noise = draw_noise(config, len(dataset.rewards), ring.size, *sizes, device)
             history.append(trainer.update(take_modelled(sources, indices, shares(config)[0]), noise))
             run.advance(1)
             if run.is_due(step):

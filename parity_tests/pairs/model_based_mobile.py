@@ -62,10 +62,7 @@ class Adapter(ImaginedPair):
         return twin.take_modelled(dataset, indices, int((indices < size).sum()))
 
     def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
-        return len(dataset[0]), SEEN, SIZES
-
-    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
-        return {"sizes": SIZES}
+        return len(dataset[0]), SEEN, SIZES.n_elites, SIZES.state_dim, action_dim
 
     def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
         return {"log_prob": rng.normal(size=size)}

@@ -296,7 +296,7 @@ def test_six_updates_and_their_roll_outs(rows: Batch, settings: dict[str, Any], 
         if number % config.rollout_freq == 0:
             rolled = mobile.imagine(trainer, model, rows, ring, SIZES)
             assert rolled.keys() == {"rollout_transitions", "rollout_reward", "rollout_largest"}
-        indices, noise = mobile.draw_noise(config, ROWS, ring.size, SIZES, CPU)
+        indices, noise = mobile.draw_noise(config, ROWS, ring.size, len(ELITES), STATE_DIM, ACTION_DIM, CPU)
         batch = mobile.take_modelled(mobile.Sources(rows, ring.rows, model), indices, mobile.shares(config)[0])
         logs.append(trainer.update(batch, noise))
     after = torch.rand(1), np.random.random()
