@@ -235,7 +235,7 @@ class Sources(NamedTuple):
     model: Any
 
 
-def predict(model: Any, observations: Array, actions: Array) -> tuple[Array, Array]:
+def elite_predictions(model: Any, observations: Array, actions: Array) -> tuple[Array, Array]:
     """The elites' means and standard deviations (K, M, S) of the states after actions (M, A) in states (M, S)."""
     inputs = (concatenate([observations, actions], axis=-1) - model.mean) / model.std
     mean, log_var = model.dynamics(inputs)
@@ -246,7 +246,7 @@ def predict(model: Any, observations: Array, actions: Array) -> tuple[Array, Arr
 def take_modelled(sources: Sources, indices: Array, real: int) -> ModelledBatch:
     """A batch: the first `real` of the indices (B,) are rows of the dataset, the others of the model's transitions."""
     rows = take_both(sources.rows, sources.ring, indices, real)
-    return ModelledBatch(*rows, *predict(sources.model, rows.observations[real:], rows.actions[real:]))
+    return ModelledBatch(*rows, *elite_predictions(sources.model, rows.observations[real:], rows.actions[real:]))
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------

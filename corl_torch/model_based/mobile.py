@@ -225,8 +225,7 @@ class Sources(NamedTuple):
     model: Any
 
 
-@torch.no_grad()
-def predict(model: Any, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+def elite_predictions(model: Any, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
     """The elites' means and standard deviations (K, M, S) of the states after actions (M, A) in states (M, S)."""
     inputs = (concatenate([observations, actions], axis=-1) - model.mean) / model.std
     mean, log_var = model.dynamics(inputs)
@@ -237,7 +236,7 @@ def predict(model: Any, observations: Tensor, actions: Tensor) -> tuple[Tensor, 
 def take_modelled(sources: Sources, indices: Tensor, real: int) -> ModelledBatch:
     """A batch: the first `real` of the indices (B,) are rows of the dataset, the others of the model's transitions."""
     rows = take_both(sources.rows, sources.ring, indices, real)
-    return ModelledBatch(*rows, *predict(sources.model, rows.observations[real:], rows.actions[real:]))
+    return ModelledBatch(*rows, *elite_predictions(sources.model, rows.observations[real:], rows.actions[real:]))
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------
@@ -362,7 +361,6 @@ class MOBILE:
             return torch.tensor(self.hp.fixed_temperature)
         return clamp(exp(self.log_temperature().detach()), 0.0, 1.0)
 
-    @torch.no_grad()
     def penalties(self, batch: ModelledBatch, noise: Noise) -> Tensor:
         """How much the elites disagree on the value of each row's next state, (B,); 0 for the dataset's rows.
 
