@@ -246,7 +246,8 @@ def elite_predictions(model: Any, observations: Array, actions: Array) -> tuple[
 def take_modelled(sources: Sources, indices: Array, real: int) -> ModelledBatch:
     """A batch: the first `real` of the indices (B,) are rows of the dataset, the others of the model's transitions."""
     rows = take_both(sources.rows, sources.ring, indices, real)
-    return ModelledBatch(*rows, *elite_predictions(sources.model, rows.observations[real:], rows.actions[real:]))
+    predictions = elite_predictions(sources.model, rows.observations[real:], rows.actions[real:])
+    return ModelledBatch(*(*rows, *predictions))
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------

@@ -236,7 +236,8 @@ def elite_predictions(model: Any, observations: Tensor, actions: Tensor) -> tupl
 def take_modelled(sources: Sources, indices: Tensor, real: int) -> ModelledBatch:
     """A batch: the first `real` of the indices (B,) are rows of the dataset, the others of the model's transitions."""
     rows = take_both(sources.rows, sources.ring, indices, real)
-    return ModelledBatch(*rows, *elite_predictions(sources.model, rows.observations[real:], rows.actions[real:]))
+    predictions = elite_predictions(sources.model, rows.observations[real:], rows.actions[real:])
+    return ModelledBatch(*(*rows, *predictions))
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------
