@@ -1,5 +1,6 @@
 """MOBILE on the ladder: MOPO's two buffers and roll-outs, and an ensemble whose predictions every update penalises."""
 
+import copy
 from types import ModuleType
 from typing import Any
 
@@ -19,17 +20,23 @@ SMALL: dict[str, Any] = {"hidden_dims": (48, 40), "rollout_batch_size": 30, "rol
     "n_state_samples": 3,
     **LEARNT,
 }
-# The sizes of the model whose predictions are penalised: as many members as in a run
-SIZES = ModelSizes(11, 3, 7, 5)
+# The members and elites of the model whose predictions are penalised: as many as in a run
+N_ENSEMBLE, N_ELITES = 7, 5
 
 
 def ready(twin: Any, dataset: Any, config: Any) -> Any:
-    """Both buffers, and a model."""
+    """Both buffers, and a fresh model for states and actions of the dataset's sizes."""
     sources = imagined.ready(twin, dataset, config)
-    if isinstance(dataset, Batch):
-        model, _ = models(dataset.rewards.dtype, SIZES)
-    else:
-        _, model = models(torch.float64 if dataset.rows.dtype == jnp.float64 else torch.float32, SIZES)
+    if not isinstance(dataset, Batch):
+        (state_dim,), (action_dim,), *_ = dataset.shapes
+        dtype = torch.float64 if dataset.rows.dtype == jnp.float64 else torch.float32
+        _, model = models(dtype, ModelSizes(state_dim, action_dim, N_ENSEMBLE, N_ELITES))
+        return twin.Sources(*sources, model)
+    sizes = ModelSizes(dataset.observations.shape[1], dataset.actions.shape[1], N_ENSEMBLE, N_ELITES)
+    model, _ = models(dataset.rewards.dtype, sizes)
+    device = dataset.rewards.device
+    tensors = {name: getattr(model, name).to(device) for name in ("elites", "mean", "std")}
+    model = model._replace(dynamics=copy.deepcopy(model.dynamics).to(device), **tensors)
     return twin.Sources(*sources, model)
 
 
@@ -62,7 +69,7 @@ class Adapter(ImaginedPair):
         return twin.take_modelled(dataset, indices, int((indices < size).sum()))
 
     def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
-        return len(dataset[0]), SEEN, SIZES.n_elites, SIZES.state_dim, action_dim
+        return len(dataset[0]), SEEN, N_ELITES, dataset[0].shape[1], action_dim
 
     def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
         return {"log_prob": rng.normal(size=size)}
