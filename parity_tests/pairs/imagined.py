@@ -170,7 +170,7 @@ def in_parts(twin: Any, state: Any, model: Any, rows: Any, ring: Any, key: Any, 
 
 
 class Shifted(NamedTuple):
-    """A model of the JAX twin with `more` reward; its states are large at the end of an episode, then even larger."""
+    """A model of the JAX twin with `more` reward; states are far below 0 where an episode ends, then far above."""
 
     model: Any
     more: Any
@@ -179,7 +179,7 @@ class Shifted(NamedTuple):
         """A step of the model; states after the end of an episode exceed all others."""
         step = self.model.step(observations, *args)
         after = abs(observations).max(axis=-1, keepdims=True) > FAR / 2
-        states = jnp.where(after, 10.0 * FAR, step.next_observations + FAR * step.terminals[..., None])
+        states = jnp.where(after, 10.0 * FAR, step.next_observations - FAR * step.terminals[..., None])
         return step._replace(rewards=step.rewards + self.more, next_observations=states)
 
 

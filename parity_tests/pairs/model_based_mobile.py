@@ -4,6 +4,7 @@ import copy
 from types import ModuleType
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ SMALL: dict[str, Any] = {"hidden_dims": (48, 40), "rollout_batch_size": 30, "rol
 }
 # The members and elites of the model whose predictions are penalised: as many as in a run
 N_ENSEMBLE, N_ELITES = 7, 5
+# The mean of each of its inputs
+MEAN = 0.5
 
 
 def ready(twin: Any, dataset: Any, config: Any) -> Any:
@@ -31,13 +34,21 @@ def ready(twin: Any, dataset: Any, config: Any) -> Any:
         (state_dim,), (action_dim,), *_ = dataset.shapes
         dtype = torch.float64 if dataset.rows.dtype == jnp.float64 else torch.float32
         _, model = models(dtype, ModelSizes(state_dim, action_dim, N_ENSEMBLE, N_ELITES))
-        return twin.Sources(*sources, model)
+        return twin.Sources(*sources, model.replace(mean=model.mean + MEAN))
     sizes = ModelSizes(dataset.observations.shape[1], dataset.actions.shape[1], N_ENSEMBLE, N_ELITES)
     model, _ = models(dataset.rewards.dtype, sizes)
     device = dataset.rewards.device
     tensors = {name: getattr(model, name).to(device) for name in ("elites", "mean", "std")}
     model = model._replace(dynamics=copy.deepcopy(model.dynamics).to(device), **tensors)
-    return twin.Sources(*sources, model)
+    return twin.Sources(*sources, model._replace(mean=model.mean + MEAN))
+
+
+def shipped(scene: Any) -> dict[str, float]:
+    """The roll-outs, and whether the first rows drawn are the dataset's and the others the model's."""
+    rows, (real, _) = len(scene.jax_dataset.rows), scene.jax_twin.shares(scene.config)
+    drawn = np.stack([scene.jax_draw(jax.random.key(2), step, {})[0] for step in range(20)])
+    apart = (drawn[:, :real] < rows).all() and (drawn[:, real:] >= rows).all()
+    return imagined.shipped(scene) | {"rows of the other source": float(not apart)}
 
 
 class Adapter(ImaginedPair):
@@ -54,6 +65,8 @@ class Adapter(ImaginedPair):
         }
 
     ready = staticmethod(ready)
+
+    shipped = staticmethod(shipped)
 
     def predicted(self, twin: Any, batch: Any) -> dict[str, Any]:
         """The ring, whose rows are without the elites' predictions."""
