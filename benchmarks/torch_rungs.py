@@ -19,9 +19,12 @@ torch._dynamo.config.recompile_limit = 64
 torch._dynamo.config.fail_on_recompile_limit_hit = True
 
 # `torch.compile` has no gradient of a gradient, which EDAC's critics need. It also keeps the temperature of CQL and
-# Cal-QL for the backward passes, although the temperature takes its own step before them. The temperatures of MOPO and
-# COMBO get no gradient there at all.
-NOT_COMPILED = ("cql", "finetune/cql", "finetune/cal_ql", "edac", "model_based/mopo", "model_based/combo")
+# Cal-QL for the backward passes, although the temperature takes its own step before them. The temperatures of MOPO,
+# COMBO and MOBILE get no gradient there at all.
+NOT_COMPILED = (
+    *("cql", "finetune/cql", "finetune/cal_ql", "edac"),
+    *("model_based/mopo", "model_based/combo", "model_based/mobile"),
+)
 
 
 class Loop(NamedTuple):

@@ -38,6 +38,7 @@ SKETCHES = {
         ensembles.lb_sac,
         models.model_based_combo,
         models.model_based_dynamics,
+        models.model_based_mobile,
         models.model_based_mopo,
         online.online_ddpg,
         online.online_dqn,

@@ -82,19 +82,19 @@ def terminated(states: Any) -> Any:
 
 
 @cache
-def models(dtype: torch.dtype) -> tuple[Any, Any]:
+def models(dtype: torch.dtype, sizes: ModelSizes = SIZES) -> tuple[Any, Any]:
     """The same fresh model in PyTorch and in JAX, with scaled inputs and elites in an order of their own."""
     twins = [load_twin(side, "model_based/dynamics") for side in ("torch", "jax")]
     settings: dict[str, Any] = {"hidden_dims": (16,), "dynamics_weight_decay": (1e-4, 1e-4), "device": "cpu"}
-    configs = [twin.TrainConfig(n_ensemble=SIZES.n_ensemble, n_elites=SIZES.n_elites, **settings) for twin in twins]
+    configs = [twin.TrainConfig(n_ensemble=sizes.n_ensemble, n_elites=sizes.n_elites, **settings) for twin in twins]
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        trainer = twins[0].create_trainer(configs[0], SIZES.state_dim, SIZES.action_dim, 1.0)
-    trainer.best_loss.copy_(torch.tensor([2.0, 3.0, 1.0]))
+        trainer = twins[0].create_trainer(configs[0], sizes.state_dim, sizes.action_dim, 1.0)
+    trainer.best_loss.copy_(torch.arange(sizes.n_ensemble).roll(-1))
     trainer.std.fill_(3.0)
     # This may be called during a trace, too
     with jax.ensure_compile_time_eval():
-        state = to_jax(trainer, blank_state(twins[1], configs[1], SIZES.state_dim, SIZES.action_dim))
+        state = to_jax(trainer, blank_state(twins[1], configs[1], sizes.state_dim, sizes.action_dim))
         return trainer.model(terminated), state.model(terminated)
 
 
@@ -170,7 +170,7 @@ def in_parts(twin: Any, state: Any, model: Any, rows: Any, ring: Any, key: Any, 
 
 
 class Shifted(NamedTuple):
-    """A model of the JAX twin with `more` reward; its states are large at the end of an episode, then even larger."""
+    """A model of the JAX twin with `more` reward; states are far below 0 where an episode ends, then far above."""
 
     model: Any
     more: Any
@@ -179,7 +179,7 @@ class Shifted(NamedTuple):
         """A step of the model; states after the end of an episode exceed all others."""
         step = self.model.step(observations, *args)
         after = abs(observations).max(axis=-1, keepdims=True) > FAR / 2
-        states = jnp.where(after, 10.0 * FAR, step.next_observations + FAR * step.terminals[..., None])
+        states = jnp.where(after, 10.0 * FAR, step.next_observations - FAR * step.terminals[..., None])
         return step._replace(rewards=step.rewards + self.more, next_observations=states)
 
 

@@ -33,7 +33,7 @@ class Idea(NamedTuple):
 
 _WEIGHTED = ("awr", "crr")
 _WITH_VAE = ("bcq", "bear", "plas", "finetune/spot")
-_WITH_MODEL = ("model_based/combo", "model_based/mopo")
+_WITH_MODEL = ("model_based/combo", "model_based/mobile", "model_based/mopo")
 
 IDEAS = (
     # The run
@@ -113,7 +113,7 @@ IDEAS = (
     Idea("ema_start", "updates before its first move", ("step_start_ema",)),
     Idea("diffusion_steps", "steps from noise to an action", ("n_timesteps",), {"diffusion_ql": ("T",)}),
     # Networks
-    Idea("n_critics", "critics", ("num_critics", "num_qs")),
+    Idea("n_critics", "critics", ("num_critics", "num_qs", "num_q_ensemble")),
     Idea("n_target_critics", "critics whose smallest value makes the target", ("num_min_qs",)),
     Idea("hidden_dims", "widths of the hidden layers, where networks share them", ("dynamics_hidden_dims",)),
     Idea("actor_hidden_dims", "widths of the policy's hidden layers", ("actor_hidden",)),
@@ -228,6 +228,12 @@ IDEAS = (
     Idea("cql_lagrange", "whether that weight is tuned", ("with_lagrange",)),
     Idea("cql_target_action_gap", "gap that it is tuned towards", ("lagrange_threshold",)),
     # Model-based
+    Idea(
+        "n_state_samples",
+        "next states drawn from each of the model's members",
+        (),
+        {"model_based/mobile": ("num_samples",)},
+    ),
     Idea("dynamics", "run that has learnt the model", ("load_dynamics_path",)),
 )
 """All settings that have several names."""

@@ -13,7 +13,7 @@ from shared.frameworks import jax_held_out, torch_held_out
 from shared.frameworks.held_out import Outputs, measured, normal_log_prob, spread
 
 CPU = torch.device("cpu")
-DENSITIES = ("bear", "cql", "edac", "lb_sac", "model_based/combo", "model_based/mopo", "sac_n")
+DENSITIES = ("bear", "cql", "edac", "lb_sac", "model_based/combo", "model_based/mobile", "model_based/mopo", "sac_n")
 # One more of each kind. Finite actions have a policy, values alone, or two outputs. Policies sample without a density,
 # or are deterministic. AWR learns only V, and UWAC's critics need more inputs than states and actions.
 KINDS = ("discrete/iql", "discrete/cql", "discrete/bcq", "bcq", "td3_bc", "awr", "uwac", "awac")

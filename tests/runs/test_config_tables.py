@@ -158,6 +158,8 @@ WIDE = {"actor_lr": 3e-4, "critic_lr": 3e-4, "hidden_dim": 512, "actor_n_hiddens
             "kitchen-complete-v0",
             {"max_timesteps": 250_000, "n_episodes": 100, "eta": 0.005, "clip_grad": 9.0},
         ),
+        ("model_based/mobile", "hopper-medium-replay-v2", {"penalty_coef": 0.1, "tune_temperature": False}),
+        ("model_based/mobile", "walker2d-medium-expert-v2", {"rollout_length": 1, "penalty_coef": 1.5}),
         ("finetune/fql", "antmaze-umaze-v2", {}),
         ("finetune/fql", "antmaze-large-diverse-v2", {"distill_coef": 3.0}),
         ("finetune/fql", "door-cloned-v1", {"q_agg": "min", "distill_coef": 1000.0}),

@@ -85,6 +85,11 @@ def test_corls_files_load_to_the_values_of_our_tables(name: str) -> None:
             {"lr": 1e-3, "gn": 2.5, "T": 7, "step_start_ema": 9, "update_ema_every": 3},
             ("actor_lr", "clip_grad", "diffusion_steps", "ema_start", "ema_period"),
         ),
+        (
+            "model_based/mobile",
+            {"num_samples": 3, "num_q_ensemble": 4, "alpha": 0.1, "alpha_lr": 1e-3},
+            ("n_state_samples", "n_critics", "fixed_temperature", "temperature_lr"),
+        ),
         ("discrete/bcq", {"beta": 0.1, "action_flexibility": 0.2}, ("logit_penalty", "likelihood_threshold")),
         ("finetune/rebrac", {"mixing_ratio": 0.1, "num_warmup_steps": 5}, ("online_share", "learning_starts")),
         ("evaluation/fqe", {"critic_lr": 1e-3, "target_update_interval": 5}, ("learning_rate", "target_update_period")),

@@ -47,6 +47,30 @@ def model_based_dynamics(figure: Figure) -> None:
     axes.set_ylim(-0.9, 1.3)
 
 
+def model_based_mobile(figure: Figure) -> None:
+    """Members' next states, far apart where values are level, and close together where they are steep."""
+    (axes,) = pen.panels(figure, 3.0)
+
+    def value(x: np.ndarray) -> np.ndarray:
+        return -0.45 + 1.0 / (1.0 + np.exp(-14.0 * (x - 0.45)))
+
+    x = np.linspace(-1.0, 1.0, 201)
+    pen.curve(axes, x, value(x), GREY)
+    for states in (np.array([-0.85, -0.6, -0.4, -0.12]), np.array([0.33, 0.41, 0.5, 0.57])):
+        heights = value(states)
+        for state, height in zip(states, heights, strict=True):
+            pen.curve(axes, [state, state], [-0.95, height], SKY, lw=1.0, ls=(0, (2, 3)))
+            pen.point(axes, state, -0.95, SKY, size=6)
+            pen.point(axes, state, height, AMBER, size=6)
+        edge = states.max() + 0.12
+        pen.curve(axes, [edge, edge], [heights.min() - 0.03, heights.max() + 0.03], AMBER, lw=5.0)
+    pen.label(axes, -0.48, -0.05, "states apart, values equal:\nno penalty", AMBER)
+    pen.label(axes, 0.02, 0.5, "states close, values apart:\na penalty", AMBER)
+    pen.label(axes, 0.84, -0.82, "the members'\nnext states", SKY)
+    pen.plain(axes, "states", "Q")
+    axes.set_ylim(-1.05, 0.85)
+
+
 def model_based_mopo(figure: Figure) -> None:
     """Roll-outs from the data; the further they leave it, the larger is the penalty on their rewards."""
     (axes,) = pen.panels(figure, 3.0)
