@@ -18,6 +18,9 @@ from shared.errors import InputError
 from shared.frameworks.exchange import Named
 from shared.frameworks.jax_checkpoints import params_from_torch
 
+# What a layer's weight and its bias are called; flax calls a LayerNorm's weight `scale`
+ROLES = (("weight", "kernel", "scale"), ("bias",))
+
 FromTorch = Callable[[str, Named], Any]
 Leaf = tuple[str, tuple[int, ...]]
 
@@ -181,7 +184,9 @@ def _by_order(part: str, counted: Named, weights: Any) -> Any:
     names: dict[str, str] = {}
     for kind in set(found):
         same = [path for path, shape in leaves if _kind(shape) == kind]
-        names |= _matched(part, same, [name for name, value in counted.items() if _kind(value.shape) == kind])
+        ours = [name for name, value in counted.items() if _kind(value.shape) == kind]
+        for paths, tensors in _by_role(same, ours):
+            names |= _matched(part, paths, tensors)
     as_torch = _laid_out_as_torch(part, leaves, {path: counted[name] for path, name in names.items()})
     tree = {path: _like(shape, counted[names[path]], as_torch) for path, shape in leaves}
     flat = [tree[path] for path, _ in leaf_shapes(weights)]
@@ -204,6 +209,21 @@ def _natural(path: str) -> list[Any]:
 
 def _listed(tensors: Named) -> str:
     return ", ".join(f"{name} {value.shape}" for name, value in tensors.items())
+
+
+def _by_role(paths: list[str], names: list[str]) -> list[tuple[list[str], list[str]]]:
+    """Leaves and tensors of the same shape, weights apart from biases if all their names say which they are."""
+    apart = [
+        ([path for path in paths if _last_word(path) in words], [name for name in names if _last_word(name) in words])
+        for words in ROLES
+    ]
+    told = all(sum(map(len, side)) == len(paths) for side in zip(*apart, strict=True))
+    fit = all(len(leaves) == len(tensors) for leaves, tensors in apart)
+    return apart if told and fit else [(paths, names)]
+
+
+def _last_word(path: str) -> str:
+    return re.split(r"[/.]", path)[-1]
 
 
 def _matched(part: str, paths: list[str], names: list[str]) -> dict[str, str]:

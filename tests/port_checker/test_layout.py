@@ -45,6 +45,15 @@ def test_layers_that_cannot_be_told_apart_are_asked_for() -> None:
         find_layout("actor", tensors, weights, None)
 
 
+def test_a_layer_norm_has_a_scale_in_flax() -> None:
+    """Wherever it is among the layers: its scale is no bias, although all three have one shape."""
+    tensors = {"net.0.bias": np.zeros(4), "net.1.weight": np.ones(4), "net.1.bias": np.full(4, 2.0)}
+    weights = tree("layers_0/bias", "layers_2/bias", "layers_2/scale", shapes=((4,), (4,), (4,)))
+    with both_in("float64"):
+        found = find_layout("critic", tensors, weights, None).to_tree(tensors)
+    assert [found[name][0] for name in weights] == [0.0, 2.0, 1.0]
+
+
 def transposed(part: str, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {"out": weights["net.2.weight"].T, "hidden": weights["net.0.weight"].T, "c": weights["net.0.bias"],
             "d": weights["net.2.bias"]}  # fmt: skip
