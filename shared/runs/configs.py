@@ -160,7 +160,7 @@ def _check_kept(config_class: type, algorithm: str, path: str) -> None:
         )
 
 
-def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, Any]:
+def dataset_row(config_class: type[Config], algorithm: str, dataset: str) -> dict[str, Any]:
     """The decoded settings in a dataset's row of `configs/<algorithm>.yaml`; empty for a known dataset without a row.
 
     The row of an OGBench dataset also applies to each of its tasks without a row of its own.
