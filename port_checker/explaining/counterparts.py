@@ -20,7 +20,8 @@ def taken_over(ours: Source, theirs: Source) -> Iterator[Mutant]:
 
     In each function that both files have, these are single statements that differ, and runs of them.
     """
-    there = dict(_functions(theirs.tree))
+    # PyTorch calls a network's own function `forward`, and flax `__call__`.
+    there = {name.replace(".forward", ".__call__"): owner for name, owner in _functions(theirs.tree)}
     for name, owner in _functions(ours.tree):
         if name in there:
             others = [_in_jax(theirs, statement) for statement in _statements(there[name])]

@@ -52,3 +52,9 @@ def test_equally_many_statements_are_also_taken_one_by_one() -> None:
     found = [change.new for change in taken_over(Source(JAX), Source(theirs))]
     assert "scale = 3.0" in found
     assert sum("scale" in new and "target" in new for new in found) == 1
+
+
+def test_a_networks_function_has_another_name_in_flax() -> None:
+    ours = "class Critic:\n    def __call__(self, x):\n        return self.net(x)\n"
+    theirs = ours.replace("__call__", "forward").replace("self.net(x)", "tanh(self.net(x))")
+    assert [change.new for change in taken_over(Source(ours), Source(theirs))] == ["return tanh(self.net(x))"]
