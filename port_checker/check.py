@@ -230,9 +230,9 @@ def _climbed(port: Port, variants: tuple[str, ...], ground: Ground, tell: Tell) 
         tell("line", left_out(port, variants))
     left = RUNGS[len(done) :]
     if left and unwritten:
-        tell("line", f"{left[0]:<11} not climbed yet: write {', '.join(unwritten)}")
+        tell("line", f"{left[0]:<11} not checked yet: write {', '.join(unwritten)}")
     elif left:
-        tell("line", f"not climbed: {', '.join(left)}")
+        tell("line", f"not checked: {', '.join(left)}")
     if not fails and not unwritten:
         settings = ", ".join(map(repr, distinct(port, variants)))
         tell("line", f"{port.name} is {port.pair.name}: all checks pass under the settings {settings}")

@@ -146,7 +146,17 @@ def pair_of(torch_file: Path, jax_file: Path) -> Pair:
 
 
 def checked(pair: Pair, tell: Callable[[str], None] = lambda what: None) -> Iterator[Checked]:
-    """Runs the checks of a pair, in order, or only the first if a setting is missing; `tell` hears what is compared."""
+    """Runs the checks of a pair, in order, until a file stops with an exception; `tell` hears what is compared.
+
+    If a setting is missing, only the first check is run.
+    """
+    for one in _every(pair, tell):
+        yield one
+        if one.stopped:
+            return
+
+
+def _every(pair: Pair, tell: Callable[[str], None]) -> Iterator[Checked]:
     for check in CHECKS:
         if check == "settings":
             unequal = unequal_settings(pair)
@@ -187,10 +197,17 @@ def _climbed(
         except InputError:
             raise
         except Exception as error:
-            files = (str(twin.__file__) for twin in (pair.jax, pair.torch))
-            told = next((text for file in files if "(line " in (text := described(error, file))), described(error, ""))
-            return Checked(check, limit, found, f"{told} (settings '{variant}')")
+            return Checked(check, limit, found, f"{_where(error, pair)} (settings '{variant}')")
     return Checked(check, limit, found)
+
+
+def _where(error: Exception, pair: Pair) -> str:
+    """An exception in one line, with the file and the line that it comes from."""
+    for twin in (pair.jax, pair.torch):
+        file = str(twin.__file__)
+        if "(line " in (told := described(error, file)):
+            return f"{Path(file).name}: {told}"
+    return described(error, "")
 
 
 def mended(pair: Pair, failed: Checked) -> list[Change]:
@@ -215,6 +232,8 @@ def mended(pair: Pair, failed: Checked) -> list[Change]:
 
 def explained(pair: Pair, failed: Checked) -> list[str]:
     """Explains what a failed check means, what differs, and which change would mend it."""
+    if failed.stopped:
+        return [f"{failed.check}: not checked, and neither is what follows, because a file stops with an exception."]
     lines = [f"{failed.check}: {CHECKS[failed.check]}."]
     lines += [f"  {value:8.1e}  {what} (settings '{variant}')" for value, what, variant in failed.wrong[:MOST]]
     if len(failed.wrong) > MOST:

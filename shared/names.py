@@ -54,6 +54,8 @@ _ATARI_NAME = re.compile(
     r"(?P<game>[a-z-]+)-(?:(?P<kind>mixed|medium|expert)|epoch-(?P<epoch>[1-9]\d?))-v(?P<run>[0-4])"
 )
 _LAST_EPOCH = 50
+OWN_FILE = "for a file of your own, give its path, which ends in .hdf5"
+"""The end of the message about an unknown dataset."""
 # The least similarity, from 0 to 1, of names that are suggested for an unknown one
 _SIMILAR = 0.4
 
@@ -212,7 +214,7 @@ def dataset_location(name: str) -> Path:
         return BUNDLED / f"{name}.hdf5"
     check_imported(name)
     known = [*D4RL_FACTS, *bundled(), *(f"{game}-mixed-v0" for game in ATARI_GAMES)]
-    raise InputError(f"unknown dataset {name!r}; {nearest(name, known)}, or give the path of an .hdf5 file")
+    raise InputError(f"unknown dataset {name!r}; {nearest(name, known)}; {OWN_FILE}")
 
 
 def d4rl_folder() -> Path:

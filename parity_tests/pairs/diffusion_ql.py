@@ -38,8 +38,8 @@ PAIR = Adapter(
     variants={
         # The moving average of the policy moves in every update, as fast as the target critics
         "default": SMALL | {"ema_period": 1},
-        # Clipped in every update; a short cosine of the rates, whose end is passed; the best of several next actions. With
-        # this rate, the critics soon agree so well that each of them is the smaller one for some of a row's actions.
+        # Clipped in every update; a short cosine of the rates, whose end is passed; the best of several next actions.
+        # With this rate, the critics soon agree so well that each is the smaller one for some of a row's actions.
         "other": {"actor_hidden_dims": (16, 24, 16), "critic_hidden_dims": (24, 16, 24), "n_action_samples": 3}
         | {"beta_schedule": "linear", "diffusion_steps": 8, "n_target_actions": 10, "clip_grad": 0.1, "eta": 3.0}
         | {"ema_decay": 0.9, "ema_period": 2, "ema_start": 10, "max_timesteps": 40, "discount": 0.9, "tau": 0.1}

@@ -11,6 +11,8 @@ from difflib import SequenceMatcher
 from parity_tests.mutants.operators import Mutant
 from parity_tests.mutants.syntax import Source, is_docstring, name_of
 
+# Methods of PyTorch's tensors without arguments, and functions of JAX that compute the same
+METHODS = {"detach": "jax.lax.stop_gradient", "abs": "jnp.abs", "exp": "jnp.exp", "log": "jnp.log", "sqrt": "jnp.sqrt"}
 # Statements without others inside them
 SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr)
 
@@ -74,9 +76,12 @@ def _in_jax(source: Source, statement: ast.stmt) -> str:
         # Our JAX files' own `clamp` takes both bounds by place.
         if isinstance(node, ast.Call) and name_of(node.func) == "clamp" and node.keywords:
             edits.append((source.start(node.func), source.end(node.func), "jnp.clip"))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach":
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+            function = METHODS.get(node.func.attr)
+            if function is None:
+                continue
             inner = node.func.value
-            edits.append((source.start(inner), source.start(inner), "jax.lax.stop_gradient("))
+            edits.append((source.start(inner), source.start(inner), f"{function}("))
             edits.append((source.end(inner), source.end(node), ")"))
     text, first = source.text(statement), source.start(statement)
     for start, end, new in sorted(edits, reverse=True):

@@ -37,7 +37,7 @@ def repairs(pair: Pair, rung: str, wrong: str, passes: Callable[[ModuleType], bo
         seconds: The limit in processor time.
     """
     end, path = time.process_time() + seconds, Path(str(pair.jax.__file__))
-    source, found = path.read_text(encoding="utf-8"), dict[Change, None]()
+    source, found = path.read_text(encoding="utf-8"), dict[str, Change]()
     torch_source = Path(str(pair.torch.__file__)).read_text(encoding="utf-8")
     # With non-ASCII text, offsets in the syntax tree differ from offsets in the text.
     ascii_only = source.isascii() and torch_source.isascii()
@@ -47,8 +47,9 @@ def repairs(pair: Pair, rung: str, wrong: str, passes: Callable[[ModuleType], bo
         with suppress(Exception):
             # Many changes do not run at all.
             if passes(planted(f"{path.name} with a change", mutant.applied(source))):
-                found[_told(mutant, source, path.name)] = None
-    return list(found)
+                # The same change may be found as a whole statement and as an expression in it.
+                found.setdefault(ast.dump(ast.parse(mutant.applied(source))), _told(mutant, source, path.name))
+    return list(found.values())
 
 
 def _told(mutant: Mutant, source: str, file: str) -> Change:

@@ -104,7 +104,13 @@ def film(path: Path) -> Iterator[Callable[[str], gymnasium.Env]]:
 
     def make(env_id: str) -> gymnasium.Env:
         nonlocal writer
-        env = make_env(env_id, render_mode="rgb_array")
+        try:
+            env = make_env(env_id, render_mode="rgb_array")
+        except InputError:
+            make_env(env_id).close()  # raises if it cannot be made at all
+            raise InputError(
+                f"environment {env_id!r} cannot be filmed: let it take render_mode 'rgb_array', or leave out --video"
+            ) from None
         frames_per_second = env.metadata.get("render_fps") or _FRAMES_PER_SECOND  # Gymnasium does not require it
         every = max(1, round(frames_per_second / _FRAMES_PER_SECOND))
         writer = _open(partial, frames_per_second / every)

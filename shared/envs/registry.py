@@ -110,6 +110,8 @@ def _made(env_id: str, options: dict[str, Any]) -> gymnasium.Env:
     with warnings.catch_warnings():
         # Users who type an older version mean it.
         warnings.filterwarnings("ignore", message=".*is out of date", category=DeprecationWarning)
+        # Without this mode, a film ends in one line.
+        warnings.filterwarnings("ignore", message=".*not in the possible render_modes")
         try:
             env = gymnasium.make(name, disable_env_checker=True, **options)
             _check_seeds(env, env_id)

@@ -107,6 +107,8 @@ def read_checkpoint(path: str) -> dict[str, Any]:
     Raises:
         InputError: The file is missing, damaged, or not a checkpoint.
     """
+    if path.endswith(".pt"):
+        raise InputError(f"checkpoint {path} is of a run in PyTorch: run `corl-twins convert` on it, with --to jax")
     try:
         content = serialization.msgpack_restore(read_verified(Path(path)))
     except FileNotFoundError:

@@ -219,6 +219,8 @@ def read_checkpoint(path: str, allowed: Sequence[tuple[type, str]] = ()) -> dict
     Raises:
         InputError: The file is missing, damaged, or not a checkpoint.
     """
+    if path.endswith(".msgpack"):
+        raise InputError(f"checkpoint {path} is of a run in JAX: run `corl-twins convert` on it, with --to torch")
     try:
         content = io.BytesIO(read_verified(Path(path)))
         with torch.serialization.safe_globals([*_ARRAYS, *allowed]):

@@ -24,7 +24,7 @@ from pyrallis.wrappers.docstring import get_attribute_docstring
 from shared.envs.registry import is_registered, registered_name
 from shared.errors import InputError, RunError, Stopped
 from shared.interrupts import raise_again
-from shared.names import check_imported, is_known, nearest, row_name
+from shared.names import OWN_FILE, check_imported, is_known, nearest, row_name
 from shared.runs.fields import base_type, check, entry_types, in_words, is_optional, scalar_or_tuple
 from shared.runs.memory import advice, is_exhausted
 from shared.runs.seeds import summary, train_seeds
@@ -173,7 +173,7 @@ def dataset_row(config_class: type[Config], algorithm: str, dataset: str) -> dic
         check_imported(dataset)
         if is_registered(config_class.env):  # the algorithm collects its own data
             registered_name(dataset)
-        raise InputError(f"unknown dataset {dataset!r}; {nearest(dataset, table)}, or give the path of an .hdf5 file")
+        raise InputError(f"unknown dataset {dataset!r}; {nearest(dataset, table)}; {OWN_FILE}")
     row = table.get(dataset, table.get(row_name(dataset)))
     return _decode(config_class, algorithm, row or {}, f"configs/{algorithm}.yaml, {dataset}: ")
 

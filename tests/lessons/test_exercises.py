@@ -121,7 +121,7 @@ def test_solutions_are_green(reports: Path) -> None:
 
 def test_awac_is_red_until_it_is_written(capsys: pytest.CaptureFixture) -> None:
     assert check.main([str(EXERCISES / AWAC / "exercise.py"), "--algorithm", "awac"]) == 1
-    assert capsys.readouterr().out == "weights     not climbed yet: write create_train_state\n"
+    assert capsys.readouterr().out == "weights     not checked yet: write create_train_state\n"
 
 
 @pytest.mark.usefixtures("in_haste")

@@ -23,7 +23,7 @@ def test_a_half_done_file_is_checked_as_far_as_it_goes(checked: Callable) -> Non
     assert "holds" in lines["loss"]
     assert lines["loss"].endswith("not written yet: actor_loss")
     assert lines["gradient"].endswith("not written yet: actor_loss by actor")
-    assert lines["update"].startswith("update      not climbed yet: write actor_loss")
+    assert lines["update"].startswith("update      not checked yet: write actor_loss")
     assert "all checks pass" not in printed
 
 
@@ -52,4 +52,4 @@ def test_a_template_is_a_file_to_check(checked: Callable, tmp_path: Path, capsys
     assert ended(check.main, ["--template", "td3_bc"]) == 0
     path = tmp_path / "template.py"
     path.write_text(capsys.readouterr().out)
-    assert checked(path) == (1, "weights     not climbed yet: write create_train_state\n")
+    assert checked(path) == (1, "weights     not checked yet: write create_train_state\n")

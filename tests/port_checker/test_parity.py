@@ -205,6 +205,18 @@ def test_a_mistake_is_found_and_mended(mistake: str, files: Callable) -> None:
 
 
 @pytest.mark.thorough
+def test_a_file_that_stops_ends_the_checks(files: Callable) -> None:
+    """The file, the line and the exception are told, and nothing is said of what was not compared."""
+    pair = parity.pair_of(*files(torch=[("q1 = critic_1(", "q1 = critic_3(")]))
+    found = list(parity.checked(pair))
+    assert [one.passed for one in found] == [True, False]
+    assert "my_torch.py: NameError: name 'critic_3' is not defined (line " in found[-1].line()
+    assert parity.explained(pair, found[-1]) == [
+        "weights: not checked, and neither is what follows, because a file stops with an exception."
+    ]
+
+
+@pytest.mark.thorough
 def test_a_pair_passes_and_fails_as_a_command(
     files: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -253,6 +253,14 @@ def test_nothing_else_is_unpickled(write: Any, tmp_path: Path) -> None:
     assert not re.search("weights.only|trust|torch.load", str(caught.value))
 
 
+@pytest.mark.parametrize(
+    ("load", "file", "to"), [(torch_checkpoints, "a.msgpack", "torch"), (jax_checkpoints, "a.pt", "jax")]
+)
+def test_the_other_frameworks_checkpoint_is_to_be_converted(load: Any, file: str, to: str) -> None:
+    with pytest.raises(InputError, match=f"run `corl-twins convert` on it, with --to {to}"):
+        load.read_checkpoint(file)
+
+
 def test_a_file_that_lacks_a_part_is_refused(tmp_path: Path) -> None:
     """The message names the missing part, including the update's number."""
     trainer = trained(PAIRS["td3_bc"], 1)

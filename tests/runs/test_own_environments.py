@@ -17,6 +17,7 @@ from gymnasium.spaces import Box
 
 from shared.data.experience import Rows, load_rows
 from shared.envs.evaluation import Evaluator
+from shared.envs.film import film
 from shared.envs.registry import is_registered, make_env, time_limit
 from shared.errors import InputError, RunError
 from shared.frameworks.saved_run import SavedRun, find
@@ -184,6 +185,14 @@ def test_an_environment_that_fails_is_told_in_one_line(fault: str, message: str,
     evaluate = Evaluator(f"lab/Faulty-{fault}-{limit}-v0", n_episodes=1, seed=0)
     with pytest.raises(RunError, match=message):
         evaluate(lambda observations: np.zeros((1, 1), np.float32))
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_environment_without_pictures_is_not_filmed(tmp_path: Path) -> None:
+    gymnasium.register("lab/Blind-v0", partial(Faulty, ""))
+    blind = "environment 'lab/Blind-v0' cannot be filmed: let it take render_mode 'rgb_array', or leave out --video"
+    with pytest.raises(InputError, match=blind), film(tmp_path / "x.gif") as make:
+        make("lab/Blind-v0")
 
 
 def test_a_reward_may_be_an_array_of_one_number() -> None:
