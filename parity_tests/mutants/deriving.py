@@ -23,6 +23,7 @@ from parity_tests.mutants.planting import ENDLESS, IMPORT, PATIENCE, EndlessErro
 from parity_tests.mutants.twins import SURVIVED, source_of
 from parity_tests.pairs import PAIRS
 from parity_tests.reference import conftest as of_the_derivations
+from shared.frameworks.twins import load_twin
 
 FOLDER = Path(of_the_derivations.__file__).parent
 # Pairs whose derivations share one file
@@ -137,4 +138,8 @@ def _in_place_of(right: ModuleType, twin: ModuleType, item: pytest.Item) -> Iter
         patch.setattr(sys.modules[package], last, twin)
         for name in [name for name, value in file.items() if value is right]:
             patch.setitem(file, name, twin)
-        yield
+        load_twin.cache_clear()
+        try:
+            yield
+        finally:
+            load_twin.cache_clear()

@@ -3,6 +3,8 @@
 import ast
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from parity_tests.mutants.operators import Mutant, mutants
 from parity_tests.mutants.reasons import reason, reasons
 from parity_tests.mutants.twins import SIDES, SURVIVED, mutants_of, source_of
 from parity_tests.pairs import PAIRS
+from shared.frameworks.twins import ROOT
 
 TRIVIAL = "any_percent_bc"
 
@@ -71,6 +74,18 @@ def test_a_mutant_is_noticed_and_another_computes_the_same() -> None:
     assert not reason(TRIVIAL, "jax", operand.name)
     assert climbing.noticed(TRIVIAL, order, shortly=True) == SURVIVED
     assert reason(TRIVIAL, "jax", order.name)
+
+
+@pytest.mark.thorough
+def test_a_derivation_that_loads_its_twin_by_name_meets_the_mutant() -> None:
+    """`load_twin` remembers the twins that it has loaded. In a process of its own, because pytest runs in it."""
+    script = (
+        "from parity_tests.mutants import deriving, twins\n"
+        "mutant = next(m for m in twins.mutants_of('online/ddpg', 'torch') if m.name.startswith('DDPG.actor_loss'))\n"
+        "deriving.climb('online/ddpg', [mutant], lambda mutant, step: print('noticed by', step))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "noticed by test_" in done.stdout, done.stdout + done.stderr
 
 
 def test_what_survives_needs_a_reason_and_what_is_noticed_has_none() -> None:
