@@ -236,7 +236,7 @@ def sample(actor: Network, observations: Array, noise: Array) -> Array:
 
     numbered = jnp.arange(len(steps)), columns(steps), jnp.moveaxis(noise, -2, 0)
     start = jnp.zeros(noise[..., 0, :].shape), 1.0
-    # Five steps at once, the default number, make an update a sixth faster than one at a time.
+    # Unrolled by the default number of steps, so that XLA compiles them without a loop.
     (mean, _), _ = jax.lax.scan(denoise, start, numbered, reverse=True, unroll=5)
     return mean
 

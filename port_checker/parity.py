@@ -54,8 +54,6 @@ CHECKS = {
 SECONDS = 30.0
 # The checks for which such a change is looked for
 MENDED = ("forward", "loss", "gradient", "update", "log")
-# The multiple of the tolerance up to which a change still counts as right
-ROUNDING = 10.0
 # The largest number of wrong numbers to list
 MOST = 5
 
@@ -222,9 +220,7 @@ def mended(pair: Pair, failed: Checked) -> list[Change]:
 
     def passes(twin: ModuleType) -> bool:
         scenes = (Scene.create(pair, twin, variant, "cornered", rung.warm) for variant in variants)
-        # A right change may leave a little more rounding than the tolerance allows.
-        limit = ROUNDING * failed.tolerance
-        return all(value <= limit for scene in scenes for value in rung.climb(scene).values())
+        return all(value <= failed.tolerance for scene in scenes for value in rung.climb(scene).values())
 
     with both_in("float64"):
         return repairs(pair, failed.check, wrong, passes, SECONDS)

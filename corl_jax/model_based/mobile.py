@@ -225,7 +225,7 @@ class ModelledBatch(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """What batches are made from."""
+    """The sources of a batch."""
 
     # The dataset
     rows: PackedDataset

@@ -1,6 +1,6 @@
 """IFQL, offline to online: six updates in each phase and a whole loop agree in float64; mistakes are caught.
 
-Networks and update are those of the offline derivation, with bare arrays, so that the last bits differ.
+The networks and the update come from the offline derivation. It uses bare arrays, which is why the last bits differ.
 """
 
 from collections.abc import Callable
@@ -183,7 +183,7 @@ def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_the_jax_run_sets_out_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The data's actions are clipped, those of steps are not; 1 is subtracted from AntMaze's rewards in both."""
+    """Only the data's actions are clipped; 1 is subtracted from AntMaze's rewards in the data and online."""
     found: list[Any] = []
 
     def stop(run: Any, config: Any, experience: Any, *given: Any) -> None:

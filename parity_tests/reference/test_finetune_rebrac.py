@@ -1,6 +1,6 @@
 """ReBRAC, offline to online: six updates in each phase and a whole loop agree in float64; mistakes are caught.
 
-The networks are those of the offline derivation, with bare JAX arrays, so that the last bits differ.
+The networks come from the offline derivation. It uses bare JAX arrays, which is why the last bits differ.
 """
 
 from collections.abc import Callable

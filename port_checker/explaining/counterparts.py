@@ -76,10 +76,12 @@ def _in_jax(source: Source, statement: ast.stmt) -> str:
         # Our JAX files' own `clamp` takes both bounds by place.
         if isinstance(node, ast.Call) and name_of(node.func) == "clamp" and node.keywords:
             edits.append((source.start(node.func), source.end(node.func), "jnp.clip"))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
-            function = METHODS.get(node.func.attr)
-            if function is None:
-                continue
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and not node.args
+            and (function := METHODS.get(node.func.attr))
+        ):
             inner = node.func.value
             edits.append((source.start(inner), source.start(inner), f"{function}("))
             edits.append((source.end(inner), source.end(node), ")"))

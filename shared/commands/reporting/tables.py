@@ -255,10 +255,9 @@ def phases(groups: Groups) -> Table:
             cells += [with_deviation([run.regrets[n] for run in online if n in run.regrets], 2) for n in REGRETS]
             row = [dataset, label(algorithm, framework), *cells]
             title = published.name_of(algorithm.removesuffix(ONLINE))
-            for source in published.PHASES:
-                if theirs := source.shown(title, dataset):
-                    row += theirs
-                    notes.append(source.note)
+            if source := next((each for each in published.PHASES if each.shown(title, dataset)), None):
+                row += source.shown(title, dataset)
+                notes.append(source.note)
             rows.append(row)
     head = ["dataset", "algorithm", "before", "after", *REGRETS.values()]
     note = (
