@@ -103,10 +103,10 @@ def scoring_environment(env: str | HasDataset) -> tuple[str, "Source | None"]:
         InputError: There is neither such an environment nor such a dataset, or the dataset names no environment.
     """
     from shared.data import sources
-    from shared.envs.registry import is_registered
+    from shared.envs.registry import is_registered, nearest_env
     from shared.envs.scores import env_of
     from shared.errors import InputError
-    from shared.names import D4RL_FACTS
+    from shared.names import D4RL_FACTS, bundled, check_imported, is_known
     from shared.runs.opening import own_env
 
     name = env if isinstance(env, str) else environment_of(env)
@@ -116,5 +116,11 @@ def scoring_environment(env: str | HasDataset) -> tuple[str, "Source | None"]:
         raise InputError("the dataset names no environment: pass env to make_dataset, or the environment's own name")
     if not isinstance(env, str) or is_registered(name):
         return name, None
+    if not is_known(name):
+        check_imported(name)
+        raise InputError(
+            f"there is neither an environment nor a dataset {name!r}; {nearest_env(name, [*D4RL_FACTS, *bundled()])}, "
+            f"or write module:{name}, of the module that registers it"
+        )
     source = sources.read(name)
     return own_env(name, source.attributes), source

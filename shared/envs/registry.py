@@ -4,6 +4,7 @@ import difflib
 import inspect
 import re
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import gymnasium
@@ -69,7 +70,7 @@ def registered_name(env_id: str) -> str:
             raise InputError(f"environment {env_id!r} has no id after its module: write {env_id}Name-v0, for example")
         if env_id not in gymnasium.registry:
             raise InputError(
-                f"unknown environment {env_id!r}; {_nearest(env_id)}, or write module:{env_id}, of the module that "
+                f"unknown environment {env_id!r}; {nearest_env(env_id)}, or write module:{env_id}, of the module that "
                 "registers it"
             )
         return env_id
@@ -120,7 +121,7 @@ def _made(env_id: str, options: dict[str, Any]) -> gymnasium.Env:
             raise
         except (gymnasium.error.Error, ImportError) as error:
             raise InputError(
-                f"environment {env_id!r} cannot be made here ({str(error).splitlines()[0]}); {_nearest(env_id)}"
+                f"environment {env_id!r} cannot be made here ({str(error).splitlines()[0]}); {nearest_env(env_id)}"
             ) from error
         except Exception as error:
             if recorded.owner_of(gymnasium.spec(name)) is None:
@@ -144,8 +145,8 @@ def _check_seeds(env: gymnasium.Env, env_id: str) -> None:
         )
 
 
-def _nearest(env_id: str) -> str:
-    """A hint with the ids that are most similar to `env_id`, except for itself."""
+def nearest_env(env_id: str, others: Iterable[str] = ()) -> str:
+    """A hint with the ids that are most similar to `env_id`, except for itself, and with similar ones of `others`."""
     # Environments that Gymnasium no longer includes are still listed, with a function that raises as entry point. If
     # Gymnasium-Robotics is imported, it replaces these by its own, which need mujoco_py.
     makeable = {
@@ -155,6 +156,7 @@ def _nearest(env_id: str) -> str:
     }
     ids = {name: known for name, known in makeable.items() if known not in (env_id, *D4RL_ENVS)}
     ids |= {known.partition("/")[2]: known for known in (*D4RL_ENVS, *robotics.ENVS)}
+    ids |= {name.lower(): name for name in others}
     close = [ids[name] for name in difflib.get_close_matches(env_id.lower(), ids, n=3, cutoff=0.5)]
     return f"use {' or '.join(close) or ', '.join(D4RL_ENVS)}"
 
