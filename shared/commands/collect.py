@@ -226,7 +226,9 @@ def _provenance(collection: Collection, options: argparse.Namespace) -> dict[str
     facts = fingerprint(collection.env_id, env)
     env.close()
     agent, actions = collection.agent, collection.actions
-    given = {key: getattr(options, key) for key in ("seed", "framework", "size")} | agent.options
+    trained = options.kind != "random"
+    told = agent.options if trained else {key: agent.options[key] for key in agent.shaping}
+    given = {key: getattr(options, key) for key in ("seed", "framework", "size")} | told
     flags = [part for key, value in given.items() if value is not None for part in (f"--{key}", str(value))]
     flags += [part for key in _BOUNDS if (value := getattr(options, key)) for part in (f"--{key}", *map(str, value))]
     flags += ["--compact"] if options.compact else []
@@ -235,11 +237,10 @@ def _provenance(collection: Collection, options: argparse.Namespace) -> dict[str
         "env_id": facts["env"],
         **({} if facts["total_mass"] is None else {"total_mass": facts["total_mass"]}),
         **({"n_actions": actions.size} if actions.finite else {}),
-        "algorithm": agent.title,
-        "policy": agent.policy,
+        **({"algorithm": agent.title} if trained else {}),
+        "policy": agent.policy if trained else agent.untrained,
         "command": shlex.join(["corl-twins", "collect", options.name, *flags]),
-        "training_seed": options.seed,
-        "training_settings": json.dumps(agent.settings),
+        **({"training_seed": options.seed, "training_settings": json.dumps(agent.settings)} if trained else {}),
         "licence": _LICENCE,
         **{f"{name}_version": version(name) for name in (*packages, *_OF_FRAMEWORK[options.framework])},
     }

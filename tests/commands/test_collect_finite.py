@@ -67,7 +67,9 @@ def test_a_random_set_of_finite_actions_is_of_uniform_ones(tmp_path: Path) -> No
     shares = np.bincount(source.raw["actions"], minlength=3) / len(source.raw["actions"])
     np.testing.assert_allclose(shares, 1 / 3, atol=0.05)
     assert source.attributes["n_actions"] == 3
-    assert "ref_min_score" not in source.attributes
+    assert source.attributes["policy"] == "random actions"
+    assert source.attributes["command"] == "corl-twins collect Acrobot-v1-random --seed 0 --framework jax --size 900"
+    assert source.attributes.keys().isdisjoint({"ref_min_score", "algorithm", "training_seed", "training_settings"})
     assert not (tmp_path / "w" / "runs").exists()
 
 

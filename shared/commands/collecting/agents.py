@@ -26,6 +26,8 @@ class Agent(ABC):
         algorithm: The name of the algorithm.
         policy: A description of how it acts.
         defaults: Values of options that are not on the command line.
+        untrained: A description of its policy without training.
+        shaping: The options on which that policy depends.
         twin: The module of the algorithm.
         options: The options of its training, by name, including defaults.
         settings: The settings of its training that differ from the algorithm's defaults.
@@ -35,6 +37,8 @@ class Agent(ABC):
     algorithm: ClassVar[str]
     policy: ClassVar[str]
     defaults: ClassVar[Mapping[str, int]]
+    untrained: ClassVar[str]
+    shaping: ClassVar[tuple[str, ...]]
 
     def __init__(
         self,
@@ -89,6 +93,8 @@ class SoftActorCritic(Agent):
         "hidden_dim": 128,
         "eval_freq": 5_000,
     }
+    untrained = "SAC's, freshly initialised"
+    shaping = ("hidden_dim",)
 
     def _settings(self) -> dict[str, Any]:
         settings: dict[str, Any] = dict(self.options)
@@ -116,6 +122,8 @@ class FiniteDQN(Agent):
     algorithm = "online/dqn"
     policy = f"the best action, in {EPSILON:.0%} of the steps a random one"
     defaults: ClassVar[Mapping[str, int]] = {}
+    untrained = "random actions"
+    shaping = ()
 
     @property
     def title(self) -> str:

@@ -114,7 +114,7 @@ def write_minari(name: str, episodes: list[Rows], attributes: Mapping[str, Any])
                 buffers,
                 env=env,
                 observation_space=shown,
-                algorithm_name=attributes["algorithm"],
+                algorithm_name=attributes.get("algorithm", attributes["policy"]),
                 description="; ".join(f"{key}: {value}" for key, value in attributes.items()),
             )
     except (ValueError, FileExistsError) as error:
