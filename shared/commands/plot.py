@@ -51,18 +51,20 @@ def draw(gathered: Gathered) -> bytes:
     columns = min(_COLUMNS, len(grouped))
     rows = -(-len(grouped) // columns)
     lines = max(sum(len(gathered.alone[key]) + (key in gathered.groups) for key in keys) for keys in grouped.values())
-    size = max(4.2 * columns, 5.5), (3.0 + _LINE * lines) * rows
+    size = max(4.2 * columns, 5.5), (3.0 + _LINE * (lines + 1)) * rows
     figure = Figure(figsize=size, dpi=130, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis, ((algorithm, dataset), keys) in zip(axes.flat, grouped.items(), strict=False):
         for key in keys:
             _draw_curve(axis, _label(variants[key], key), gathered, key, styles[key[0]])
         runs = [run for run in gathered.runs if run.kind.key in keys]
+        if any(len(gathered.groups.get(key, ())) > 1 for key in keys):
+            axis.fill_between([], [], color="0.5", alpha=0.2, linewidth=0, label="95% interval of the mean over seeds")
         for switch in {run.evaluated.switch for run in runs if run.evaluated.switch is not None}:
             mark_switch(axis, switch)
         metric = next((run.evaluated.metric for run in runs if run.evaluated.metric), "")
         axis.set_title(drawable(f"{algorithm} on {dataset}"), loc="left", fontsize=10)
-        axis.set(xlabel="steps of training", ylabel=LABELS.get(metric, metric))
+        axis.set(xlabel=runs[0].unit, ylabel=LABELS.get(metric, metric))
         count_updates(axis)
         if not any(run.evaluated.finite for run in runs):
             axis.set(xticks=[], yticks=[])
@@ -165,7 +167,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "that aren't finished or have diverged are drawn by themselves.",
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, or a folder of runs")
-    parser.add_argument("--output", type=Path, default=Path("curves.png"), help="PNG to write (default: curves.png)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="PNG to write (default: RUN/curves.png)")
     parser.add_argument(
         "--stats",
         action="store_true",
@@ -199,11 +201,12 @@ def main(arguments: Sequence[str]) -> None:
         warn(f"left out: {fault}")
     for run, why in gathered.left_out:
         warn(f"in no mean: {run.place}: {why}")
+    output = options.output or options.runs[0] / "curves.png"
     try:
-        write_atomically(options.output, draw(gathered))
+        write_atomically(output, draw(gathered))
     except OSError as error:
-        raise InputError(f"cannot write {options.output} ({error.strerror}): set --output") from error
+        raise InputError(f"cannot write {output} ({error.strerror}): set --output") from error
     if options.stats and gathered.groups:
         tables = table(gathered, options.margin).rstrip(), online_table(gathered)
         print("\n\n".join(filter(None, tables)))
-    print(options.output)
+    print(output)

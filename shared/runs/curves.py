@@ -154,14 +154,14 @@ def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:
     figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
     axes = figure.subplots()
     mean, spread = curve.values.mean(axis=1), curve.values.std(axis=1)
-    axes.fill_between(curve.steps, mean - spread, mean + spread, color="C0", alpha=0.2, linewidth=0)
+    band: dict[str, Any] = {"color": "C0", "alpha": 0.2, "linewidth": 0, "label": "standard deviation over episodes"}
+    axes.fill_between(curve.steps, mean - spread, mean + spread, **band)
     axes.plot(curve.steps, mean, "o-", color="C0", markersize=3.5, linewidth=1.2)
     for index, (name, value) in enumerate(sorted(curve.references.items())):
         axes.axhline(value, color=f"C{index + 1}", linestyle="--", linewidth=1, label=f"data: {drawable(name)} policy")
     if curve.switch is not None:
         mark_switch(axes, curve.switch)
-    if curve.references or curve.switch is not None:
-        axes.legend(frameon=False, fontsize="small")
+    axes.legend(frameon=False, fontsize="small")
     axes.set(title=drawable(title), xlabel=unit, ylabel=LABELS[curve.metric])
     count_updates(axes)
     axes.grid(alpha=0.25)

@@ -100,8 +100,8 @@ def test_it_trains_and_draws(typed: Callable[..., str], tmp_path: Path) -> None:
     typed("train", "torch", "any_percent_bc", *SHORT)
     (folder,) = (tmp_path / "runs").iterdir()
     assert json.loads((folder / "result.json").read_text())["metric"] == "d4rl_normalized_score"
-    assert typed("plot", "runs").endswith("curves.png\n")
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert typed("plot", "runs").endswith("runs/curves.png\n")
+    assert (tmp_path / "runs/curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_it_is_called_from_python(programs: Path, house: Path, tmp_path: Path) -> None:

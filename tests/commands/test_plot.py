@@ -6,6 +6,7 @@ from pathlib import Path
 
 import matplotlib.image
 import pytest
+from matplotlib.figure import Figure
 
 from shared.commands.common import ended
 from shared.commands.plot import draw, main
@@ -104,6 +105,25 @@ def test_a_band_is_drawn_where_there_are_seeds(tmp_path: Path) -> None:
     assert sizes[0] < 1000 < sizes[1]
 
 
+def test_a_panel_says_what_its_axis_and_its_band_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs count updates on a dataset and steps in an environment; a single seed has no band."""
+    for seed in (0, 1):
+        write_run(tmp_path, "IQL", "hopper-medium-v2", "jax", seed, CURVE)
+    write_run(tmp_path, "SAC", "Hopper-v5", "jax", 0, CURVE)
+    told = []
+
+    def read(figure: Figure) -> bytes:
+        for axis in figure.axes:
+            told.append((axis.get_xlabel(), [text.get_text() for text in axis.get_legend().get_texts()]))
+        return b""
+
+    monkeypatch.setattr("shared.commands.plot.png", read)
+    assert ended(main, [str(tmp_path)]) == 0
+    assert (tmp_path / "curves.png").exists()
+    band = "95% interval of the mean over seeds"
+    assert told == [("updates", ["JAX, 2 seeds", band]), ("environment steps", ["JAX, 1 seed"])]
+
+
 def test_the_online_phase_has_a_line_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Scores around the switch and both regrets; runs with one phase have neither, and without a goal no regret."""
     for seed, regret in enumerate((0.25, 0.5)):
@@ -146,7 +166,7 @@ def test_bad_input_ends_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "file").write_text("")
     cases = [
         ([str(tmp_path / "empty")], "is no run's folder and holds none"),
-        ([str(tmp_path / "nowhere")], "is no run's folder and holds none"),
+        ([str(tmp_path / "nowhere")], "there is nothing at "),
         ([str(run / "checkpoints")], f"is a part of a run: name the run's folder, {run}"),
         ([str(run), "--output", str(tmp_path / "file" / "x.png")], "set --output"),
     ]

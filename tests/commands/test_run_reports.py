@@ -372,7 +372,7 @@ def test_the_command_writes_three_files(runs: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["{}/nothing"], "is no run's folder and holds none"),
+        (["{}/nothing"], "there is nothing at "),
         (["{}", "--margin", "0"], "--margin must be greater than 0"),
         (["{}", "--port", "-1"], "--port must lie between"),
         (["{}", "--output", "{}/a file/report.html"], "set --output"),

@@ -58,13 +58,14 @@ def curves(gathered: Gathered, styles: dict[str, Look]) -> list[figure]:
         by_dataset[key[1]].append(key)
     found = []
     for dataset, keys in sorted(by_dataset.items()):
-        evaluated = [run.evaluated for key in keys for run in (*gathered.groups.get(key, ()), *gathered.alone[key])]
-        metric = next((one.metric for one in evaluated if one.metric), "")
-        chart = _figure(dataset, "updates", LABELS.get(metric, metric))
+        runs = [run for key in keys for run in (*gathered.groups.get(key, ()), *gathered.alone[key])]
+        metric = next((run.evaluated.metric for run in runs if run.evaluated.metric), "")
+        unit = " or ".join(sorted({run.unit for run in runs}))
+        chart = _figure(dataset, unit, LABELS.get(metric, metric))
         for key in keys:
             _draw(chart, key, gathered.groups.get(key, ()), gathered.alone[key], styles[key[0]])
         chart.add_tools(
-            HoverTool(tooltips=[("", "$name"), ("updates", "@x{0,0}"), ("mean", f"@y{{0.{'0' * places(metric)}}}")])
+            HoverTool(tooltips=[("", "$name"), (unit, "@x{0,0}"), ("mean", f"@y{{0.{'0' * places(metric)}}}")])
         )
         # As short as possible without two equal ticks
         chart.xaxis.formatter = NumeralTickFormatter(format="0.[000000]a")

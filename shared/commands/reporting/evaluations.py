@@ -76,6 +76,8 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
             around = next((folder for folder in path.parents if _FOLDER.fullmatch(folder.name)), None)
             if around:
                 raise InputError(f"{path} is a part of a run: name the run's folder, {around}")
+            if not path.exists():
+                raise InputError(f"there is nothing at {path}: name a folder such as runs/")
             raise InputError(f"{path} is no run's folder and holds none: name a folder such as runs/")
         found += runs
     return list(dict.fromkeys(found))

@@ -13,6 +13,7 @@ from shared.commands.reporting.evaluations import Evaluations, find_runs, read_r
 from shared.commands.reporting.planned import read_planned
 from shared.envs.scores import rounded
 from shared.errors import InputError
+from shared.names import is_known
 from shared.runs import resuming
 from shared.runs.configs import read_yaml
 from shared.runs.curves import LABELS, places, printable
@@ -69,6 +70,13 @@ class Run(NamedTuple):
     kind: Kind
     evaluated: Evaluations
     result: Mapping[str, Any] | None
+
+    @property
+    def unit(self) -> str:
+        """The unit in which its evaluations are numbered; the name of its data tells where it has learned."""
+        if self.evaluated.metric == "steps_followed":
+            return "epochs"
+        return "updates" if is_known(self.kind.dataset) else "environment steps"
 
     @property
     def place(self) -> str:
