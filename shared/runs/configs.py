@@ -102,9 +102,8 @@ def parse(
     given = _in_updates(config_class, given | _decode(config_class, algorithm, flags, "--"))
     config, row = _completed(config_class, algorithm, given)
     used = [f"{name}={_text(value)}" for name, value in row.items() if name not in given]
-    print(
-        f"settings of configs/{algorithm}.yaml for {config.env}: {', '.join(used) or 'none, so the defaults are used'}"
-    )
+    if used:
+        print(f"settings of configs/{algorithm}.yaml for {config.env}: {', '.join(used)}")
     return config
 
 
