@@ -376,7 +376,7 @@ def import_dataset(options: argparse.Namespace) -> None:
     episodes = len(of_rows(found.arrays).starts)
     print(f"{options.output}: {_shape(found.arrays, found.attributes)}, {episodes:,} episodes")
     if not options.env_id and "env_id" not in found.attributes:
-        print("note: no environment for evaluation is known: give --env_id here, or --eval_env to a run")
+        print("note: no environment for evaluation is known: give --env_id here, or set eval_env in a run")
 
 
 def thin_dataset(options: argparse.Namespace) -> None:

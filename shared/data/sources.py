@@ -47,8 +47,8 @@ def read(name: str) -> Source:
         return atari_sets.read(name)
     if name not in D4RL_FACTS and is_registered(name):
         raise InputError(
-            f"{name} is an environment, and this needs a dataset: name one, and {name} as --eval_env, or make one with "
-            f"`corl-twins collect {name}-medium-replay`"
+            f"{name} is an environment, and this needs a dataset: set env to one and eval_env to {name}, or make one "
+            f"with `corl-twins collect {name}-medium-replay`"
         )
     path = download.fetch(name) if name in D4RL_FACTS else dataset_path(name)
     source = cached([path], lambda: read_file(path))

@@ -130,7 +130,7 @@ def _make(dataset_id: str) -> GymEnv:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
             f"D4RL's own {dataset_id!r} cannot be made here ({reason}): install gym, mujoco_py and d4rl as "
-            "docs/guides/environments.md says, or leave out --eval_backend d4rl"
+            "docs/guides/environments.md says, or leave eval_backend out"
         ) from error
 
 

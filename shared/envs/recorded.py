@@ -53,7 +53,7 @@ def find_spec(name: str) -> EnvSpec:
     """
     spec = spec_of(open_set(name))
     if spec is None:
-        raise InputError(f"{name} names no environment: set eval_env")
+        raise InputError(f"{name} names no environment: set eval_env to one")
     return spec
 
 

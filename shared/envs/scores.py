@@ -62,8 +62,8 @@ def env_of(dataset_id: str) -> str:
     env_id = env_like(dataset_id)
     if env_id is None:
         raise InputError(
-            f"no environment here is like {dataset_id!r}'s: name a registered one to evaluate in with "
-            "--eval_env, or none to learn from the data alone, or use D4RL's own with --eval_backend d4rl"
+            f"no environment here is like {dataset_id!r}'s: set eval_env to a registered one, or to none to learn from "
+            "the data alone, or set eval_backend to d4rl for D4RL's own"
         )
     return env_id
 

@@ -112,7 +112,7 @@ def read_checkpoint(path: str) -> dict[str, Any]:
     try:
         content = serialization.msgpack_restore(read_verified(Path(path)))
     except FileNotFoundError:
-        raise InputError(f"checkpoint {path} does not exist: check --load_model") from None
+        raise InputError(f"checkpoint {path} does not exist: check load_model") from None
     except InputError:
         raise
     except Exception:  # MessagePack raises a dozen unrelated types on damaged bytes

@@ -178,8 +178,8 @@ class SavedRun:
         """
         if self.env_id == NO_ENVIRONMENT and env_id is None:
             raise InputError(
-                f"{self.path} was learnt from data alone, so no environment is known to act in: go on from it with "
-                "--load_model and --eval_env"
+                f"{self.path} was learnt from data alone, so no environment is known to act in: set load_model "
+                "to it and eval_env to one, and train on"
             )
         seed = self.evaluation_seed if seed is None else seed
         limits = [self._cut(env_id)]
@@ -283,8 +283,8 @@ class SavedRun:
         """
         if "state_mean" not in self.facts:
             raise InputError(
-                f"{self.path} does not hold the statistics of its states: go on from it with --load_model, whose own "
-                "checkpoints do"
+                f"{self.path} does not hold the statistics of its states: set load_model to it and train on, and "
+                "the new checkpoints will"
             )
         mean, std = self.facts["state_mean"], self.facts["state_std"]
         if not mean.shape == std.shape == (size_of_statistics(self.sizes[0]),):

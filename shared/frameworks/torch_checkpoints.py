@@ -226,11 +226,11 @@ def read_checkpoint(path: str, allowed: Sequence[tuple[type, str]] = ()) -> dict
         with torch.serialization.safe_globals([*_ARRAYS, *allowed]):
             content = torch.load(content, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise InputError(f"checkpoint {path} does not exist: check --load_model") from None
+        raise InputError(f"checkpoint {path} does not exist: check load_model") from None
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"checkpoint {path} cannot be read ({error.strerror}): check --load_model") from None
+        raise InputError(f"checkpoint {path} cannot be read ({error.strerror}): check load_model") from None
     except Exception:  # PyTorch raises a dozen unrelated types, and some messages explain how to run a file's code
         raise InputError(
             f"checkpoint {path} cannot be read: it is damaged or holds more than data, and no code is run from a file; "

@@ -249,7 +249,7 @@ class Record:
         try:
             dataset, progress, then = content["dataset"], content["progress"], content["versions"]
         except KeyError as error:
-            raise InputError(f"{path} does not say how far its run had come: give it as --load_model") from error
+            raise InputError(f"{path} does not say how far its run had come: set load_model to it") from error
         if dataset != self._task.fingerprint:
             raise InputError(f"{self.folder} learnt from another dataset, {dataset}: put that one back")
         now = self._versions()
@@ -433,7 +433,9 @@ class Record:
         if None not in scores:
             final, last, best = rounded(*scores, digits=places)
             count = min(AVERAGED, len(self._steps))
-            say(f"{unit}: {final} at the end, {last} over the last {count}, {best} at best")
+            # A single evaluation is all three.
+            several = f", {last} over the last {count}, {best} at best" if count > 1 else ""
+            say(f"{unit}: {final} at the end{several}")
         for name, value in result["data_policies"].items():
             say(f"{unit} of the data's {name} policy: {rounded(value)[0]}")
         if isinstance(self._task.evaluator, ValidationEvaluator):

@@ -139,14 +139,14 @@ def _named(config: RecordConfig, folder: Path, algorithm: str, framework: str) -
         ours = "JAX" if framework == "jax" else "PyTorch"
         raise InputError(
             f"{folder} was not trained with {ours}, since its name does not end in {framework} and eight digits: "
-            "resume it with the file that began it, or pass its checkpoint, after `corl-twins convert`, as --load_model"
+            "resume it with the file that began it, or set load_model to its checkpoint, after `corl-twins convert`"
         )
     if differing:
         raise InputError(f"{folder} has {', '.join(differing)}: give the same, or begin a new run")
     try:
         return _taken(folder)
     except FileExistsError:
-        reason = f"{folder} is finished: to train on from its weights, give its checkpoint as --load_model"
+        reason = f"{folder} is finished: to train on from its weights, set load_model to its checkpoint"
         raise InputError(reason) from None
     except BlockingIOError:
         raise InputError(f"{folder} is still running in another process: wait for its end") from None

@@ -159,7 +159,7 @@ class ValidationEvaluator:
     def then(self, folder: Path) -> str:
         """The next step that a run's last line suggests, because an action error does not say what a policy earns."""
         if self._rows.actions.ndim == 1 or self._is_prompted:
-            return "no environment has scored this policy: to see what it earns, train with --eval_env and its name"
+            return "no environment has scored this policy: to see what it earns, set eval_env to its name"
         command = f"corl-twins evaluate {shlex.quote(str(folder))} --method fqe"
         return f"no environment has scored this policy: to estimate what it earns by the data alone, run {command}"
 

@@ -30,7 +30,7 @@ def _import(mode: str) -> ModuleType:
     except Exception as error:  # its own errors, its dependencies' or the network's
         raise _cannot_start(error) from error
     if not ready:
-        raise InputError("Weights & Biases has no API key: run `wandb login` once, or use --wandb_mode offline")
+        raise InputError("Weights & Biases has no API key: run `wandb login` once, or set wandb_mode to offline")
     return wandb
 
 
@@ -76,4 +76,4 @@ class WandbLogger:
 
 
 def _cannot_start(error: Exception) -> InputError:
-    return InputError(f"Weights & Biases cannot start ({reason(error)}): use --wandb_mode offline, or off")
+    return InputError(f"Weights & Biases cannot start ({reason(error)}): set wandb_mode to offline or off")

@@ -75,7 +75,7 @@ def test_every_dataset_with_an_environment_has_its_time_limit() -> None:
 @pytest.mark.parametrize("dataset_id", ["kitchen-mixed-v0", "maze2d-open-v0", "pen-human-longhorizon-v1"])
 def test_missing_environments_are_named_with_the_way_out(dataset_id: str) -> None:
     """One line says so and names the options."""
-    with pytest.raises(InputError, match=f"{dataset_id}.*--eval_env.*--eval_backend d4rl") as caught:
+    with pytest.raises(InputError, match=f"{dataset_id}.*set eval_env.*set eval_backend to d4rl") as caught:
         env_of(dataset_id)
     assert "\n" not in str(caught.value)
 

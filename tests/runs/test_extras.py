@@ -87,7 +87,7 @@ def test_weights_and_biases_may_fail_in_any_way_to_start(config: Config, monkeyp
             raise OSError("no room\nfor its files")
 
     monkeypatch.setattr("shared.runs.loggers.wandb_logger", lambda config: WandbLogger(Broken(), config))
-    with pytest.raises(ValueError, match=r"cannot start \(no room for its files\): use --wandb_mode offline, or off"):
+    with pytest.raises(ValueError, match=r"cannot start \(no room for its files\): set wandb_mode to offline or off"):
         run_to_the_end(config, load_task(config))
     assert list(Path(config.runs_path).iterdir()) == []
 

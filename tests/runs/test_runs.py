@@ -89,6 +89,15 @@ def test_a_run_leaves_its_folder(config: Config, capsys: pytest.CaptureFixture[s
     assert printed.err == ""  # no bar without a terminal
 
 
+def test_a_single_evaluation_is_told_once(config: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    with Run(config, load_task(config), "cql", "torch", device="cpu") as run:
+        run.advance(40)
+        run.evaluate(40, push)
+    said = capsys.readouterr().out
+    assert " at the end\n" in said
+    assert "over the last" not in said
+
+
 def test_the_result_says_what_the_scores_depend_on(config: Config) -> None:
     task = load_task(config)
     run = run_to_the_end(config, task)
@@ -291,7 +300,7 @@ def test_wandb_keeps_runs_of_one_process_apart(config: Config) -> None:
 @pytest.mark.usefixtures("nobody_logged_in")
 def test_wandb_online_without_a_key_is_refused_before_anything_is_written(config: Config) -> None:
     config = dataclasses.replace(config, wandb_mode="online")
-    with pytest.raises(InputError, match="no API key: run `wandb login` once, or use --wandb_mode offline"):
+    with pytest.raises(InputError, match="no API key: run `wandb login` once, or set wandb_mode to offline"):
         Run(config, load_task(config), "cql", "torch")
     assert not Path(config.runs_path).exists()
 
@@ -339,6 +348,6 @@ def test_wandb_learns_how_the_run_ended(
 def test_no_folder_is_left_where_wandb_cannot_start(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = FakeWandb(starts=False)
     monkeypatch.setattr("shared.runs.loggers.wandb_logger", lambda config: WandbLogger(broken, config))
-    with pytest.raises(InputError, match=r"cannot start \(no network\): use --wandb_mode offline"):
+    with pytest.raises(InputError, match=r"cannot start \(no network\): set wandb_mode to offline"):
         Run(config, load_task(config), "cql", "torch").__enter__()
     assert list(Path(config.runs_path).iterdir()) == []
