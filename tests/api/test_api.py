@@ -218,7 +218,7 @@ def test_bad_arrays_and_policies_are_refused() -> None:
         corl_twins.make_dataset({name: values for name, values in arrays().items() if name != "terminals"})
     with pytest.raises(InputError, match="names no environment: pass env"):
         corl_twins.evaluate(lambda seen: seen, corl_twins.make_dataset(arrays()))
-    with pytest.raises(InputError, match="neither an environment nor a dataset .*write module:lab/Nope-v0"):
+    with pytest.raises(InputError, match=r"neither an environment nor a dataset .*write module:lab/Nope-v0"):
         corl_twins.evaluate(lambda seen: seen, "lab/Nope-v0")
     with pytest.raises(InputError, match="nor a dataset 'hoper-medium-v2'; use hopper-medium-v2"):
         corl_twins.evaluate(lambda seen: seen, "hoper-medium-v2")
