@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 from torch.optim import Optimizer
@@ -18,7 +19,8 @@ from port_checker.finding.layout import Layout, find_layout
 from port_checker.finding.port import Parts, Port, Sizes
 from shared.errors import InputError
 from shared.frameworks.exchange import Named, advance, named, parameters, torch_moments
-from shared.frameworks.jax_data import PackedDataset
+from shared.frameworks.jax_data import PackedDataset, take
+from shared.frameworks.jax_neighbours import BruteForce, Tree
 
 
 class TorchPort(Port):
@@ -136,19 +138,32 @@ class TorchPort(Port):
 
 
 def _as_torch(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with arrays converted to tensors."""
+    """The arguments with arrays converted to tensors, packed rows to columns, and searches to searches by tensors."""
 
     def tensor(leaf: Any) -> Any:
         if isinstance(leaf, PackedDataset):
-            raise InputError("an update takes rows as JAX packs them, which no port in PyTorch can be given")
+            return jax.tree.map(tensor, take(leaf, jnp.arange(len(leaf))))
+        if isinstance(leaf, Tree | BruteForce):
+            return _Search(leaf)
         return torch.tensor(np.asarray(leaf)) if isinstance(leaf, jax.Array | np.ndarray) else leaf
 
-    def packed(leaf: Any) -> bool:
-        return isinstance(leaf, PackedDataset)
+    def whole(leaf: Any) -> bool:
+        return isinstance(leaf, PackedDataset | Tree | BruteForce)
 
     return {
-        name: value if name == "step" else jax.tree.map(tensor, value, is_leaf=packed) for name, value in given.items()
+        name: value if name == "step" else jax.tree.map(tensor, value, is_leaf=whole) for name, value in given.items()
     }
+
+
+class _Search:
+    """A search among JAX's rows, asked by tensors."""
+
+    def __init__(self, search: Tree | BruteForce) -> None:
+        self._search = search
+
+    def nearest(self, keys: torch.Tensor) -> torch.Tensor:
+        """The indices (B,) of the rows that are nearest to the keys (B, D)."""
+        return torch.tensor(np.asarray(self._search.nearest(jnp.asarray(keys.detach().numpy()))))
 
 
 def _numbers(gradient: torch.Tensor | None, like: torch.Tensor) -> np.ndarray:

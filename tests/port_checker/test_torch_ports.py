@@ -24,9 +24,9 @@ def test_our_own_twin_holds() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["iql", "discrete/cql", "finetune/spot"])
+@pytest.mark.parametrize("name", ["iql", "discrete/cql", "finetune/spot", "awr", "prdc", "model_based/dynamics"])
 def test_twins_with_more_to_them_hold(name: str) -> None:
-    """Schedules, one moment for several parts, finite actions, a VAE."""
+    """Schedules, one moment for several parts, finite actions, a VAE; whole datasets, and a search among their rows."""
     status, told = check_here(Path(str(PAIRS[name].torch.__file__)), name, "default")
     assert status == 0, told
 
@@ -48,6 +48,15 @@ def test_a_mistake_is_found_and_told(checked: Checked, old: str, new: str, rung:
     failed = [line.split()[0] for line in told.splitlines() if " FAILS " in line]
     assert (status, failed) == (1, [rung]), told
     assert said in told, told
+
+
+@pytest.mark.thorough
+def test_a_mistake_in_a_search_among_rows_is_found(checked: Checked) -> None:
+    twin = ROOT / "corl_torch" / "prdc.py"
+    status, told = checked(twin, ("search_keys(batch.observations, actions, self.hp.state_weight)",
+                                  "search_keys(batch.observations, actions, 1.0)"), algorithm="prdc")  # fmt: skip
+    assert status == 1, told
+    assert "* `state_weight` left out (corl_jax/prdc.py:" in told, told
 
 
 @pytest.mark.parametrize(
