@@ -54,6 +54,9 @@ LOADERS: Mapping[Extract, Callable[[dict[str, np.ndarray]], Any]] = {
 Variants = Mapping[str, dict[str, Any]]
 # The width of hidden layers, small to keep the ladder quick
 WIDTH = 32
+# A larger whole number counts updates, as the length of a schedule does. The checks make few updates, in which so long
+# a schedule would hardly change, so it becomes this short.
+LONG, SHORT = 1000, 40
 # The dimension of the made-up rows' actions
 A = 3
 
@@ -135,7 +138,8 @@ def _variants(twin: ModuleType) -> dict[str, dict[str, Any]]:
         if field.name in (*narrow, "batch_size") or type(value) not in (int, float) or not np.isfinite(value):
             continue
         # A setting of 0 is switched off, and might need other data if it were not.
-        other = (value + 1 if type(value) is int else float(f"{0.8 * value:.6g}")) if value else value
+        moved_number = (SHORT if value > LONG else value + 1) if type(value) is int else float(f"{0.8 * value:.6g}")
+        other = moved_number if value else value
         try:
             check(dataclasses.replace(config, **{field.name: other}))
         except InputError:

@@ -2,12 +2,14 @@
 
 import argparse
 import importlib.util
+import inspect
 import json
 import math
 import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import ModuleType
@@ -219,11 +221,26 @@ def mended(pair: Pair, failed: Checked) -> list[Change]:
         vars(pair)["losses"] = only  # a cached property, which the copy would make anew
 
     def passes(twin: ModuleType) -> bool:
-        scenes = (Scene.create(pair, twin, variant, "cornered", rung.warm) for variant in variants)
+        own = _described_by(twin, pair)
+        scenes = (replace(Scene.create(pair, twin, variant, "cornered", rung.warm), pair=own) for variant in variants)
         return all(value <= failed.tolerance for scene in scenes for value in rung.climb(scene).values())
 
     with both_in("float64"):
         return repairs(pair, failed.check, wrong, passes, SECONDS)
+
+
+def _described_by(twin: ModuleType, pair: Pair) -> Pair:
+    """The pair, whose updates get what a changed file's loop hands them if the loop is what has changed."""
+    if _loop_of(twin).__code__ == _loop_of(pair.jax).__code__:
+        return pair
+    own = copy(pair)
+    vars(own).pop("_intervals", None)
+    vars(own)["jax"] = twin
+    return own
+
+
+def _loop_of(twin: ModuleType) -> Any:
+    return inspect.unwrap(twin.train_interval)
 
 
 def explained(pair: Pair, failed: Checked) -> list[str]:

@@ -18,10 +18,13 @@ from parity_tests.pair import Pair
 from port_checker.explaining.changes import Change
 from port_checker.explaining.counterparts import taken_over
 from port_checker.explaining.mechanical import is_concerned
+from port_checker.explaining.timing import off_by_one, reordered
 
 # Nodes that may lack a sign or a stop_gradient, and states that are mistaken for each other
 TERMS = (ast.Call, ast.Name, ast.Attribute)
 STATES = {"self": "state", "state": "self"}
+# The loop, which decides what an update gets by its number
+LOOP = "train_interval"
 # The largest number of successful changes to report
 MOST = 3
 
@@ -63,24 +66,34 @@ def _told(mutant: Mutant, source: str, file: str) -> Change:
 def candidates(source: str, torch_source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
     """Changes in the functions that a check depends on, beginning with the wrong loss or with `update`.
 
-    The PyTorch file's statements come first. Of the others, changes that undo common mistakes come first for each
-    function.
+    The PyTorch file's statements come first, then numbers that may be off by one. Of the others, changes in lines about
+    the wrong part come first for each function, and then changes that undo common mistakes.
     """
     own = "update" if rung in ("update", "log") else wrong.partition(" by ")[0]
+    part = wrong.partition(".")[0].removesuffix("_optimizer")
     parsed = Source(source)
     bodies = {node.name: node for node in ast.walk(parsed.tree) if isinstance(node, ast.FunctionDef)}
     called = (
         {name_of(node.func) for node in ast.walk(bodies[own]) if isinstance(node, ast.Call)} if own in bodies else ()
     )
 
-    def distance(mutant: Mutant) -> int:
-        function = mutant.function.rpartition(".")[2]
-        return 0 if function == own else 1 if function in called else 2
+    lines = source.splitlines()
 
-    found = []
-    for kind in (taken_over(parsed, Source(torch_source)), [*_undoing(parsed, rung), *mutants(source)]):
+    def distance(mutant: Mutant) -> tuple[int, bool]:
+        function = mutant.function.rpartition(".")[2]
+        return 0 if function == own else 1 if function in called else 2, part not in lines[mutant.line - 1]
+
+    found: list[Mutant] = []
+    timed = list(off_by_one(parsed))
+    loops = [change for change in timed if change.function == LOOP and own == "update"]
+    for kind in (
+        taken_over(parsed, Source(torch_source)),
+        timed,
+        [*_undoing(parsed, rung), *reordered(parsed, part), *mutants(source)],
+    ):
         concerned = [change for change in kind if is_concerned(change.function.rpartition(".")[2], pair, rung, wrong)]
         found += sorted(concerned, key=distance)
+        found += loops if kind is timed else []
     return found
 
 

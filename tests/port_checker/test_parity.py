@@ -99,6 +99,12 @@ def test_settings_are_moved_within_their_bounds() -> None:
     }
 
 
+def test_a_long_schedule_becomes_short() -> None:
+    """Within the checks' few updates, a cosine over a million would hardly change."""
+    pair = PAIRS["iql"]
+    assert own_pair(pair.torch, pair.jax, "iql").variants["moved"]["max_timesteps"] == 40
+
+
 # ---- unusable input ------------------------------------------------------------------------------------------------
 
 
@@ -163,6 +169,14 @@ def test_a_setting_that_one_file_lacks_is_all_that_is_told(files: Callable) -> N
     assert not settings.passed
 
 
+ACTOR_STEP = '            state = gradient_step(state, "actor", gradient)\n'
+LOGGED = '            metrics["actor_loss"] = loss\n'
+TARGETS = """            state = state.replace(
+                critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.tau),
+                critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),
+                actor_target=soft_update(state.actor_target, state.actor, hp.tau),
+            )
+"""
 MISTAKES = {
     "a sign": ("return -weight * q.mean()", "return weight * q.mean()", "loss", "actor_loss", "(-"),
     "a network that is not differentiated": (
@@ -178,6 +192,14 @@ MISTAKES = {
         "update",
         "critic_1",
         "state",
+    ),
+    "a delayed step that is late": ("(phase + i + 1)", "(phase + i)", "update", "actor", "(phase + i + 1)"),
+    "targets that move before the actor": (
+        f"{ACTOR_STEP}{LOGGED}{TARGETS}",
+        f"{TARGETS}{ACTOR_STEP}{LOGGED}",
+        "update",
+        "actor_target",
+        'state = gradient_step(state, "actor", gradient)',
     ),
     "a factor that only PyTorch's file has": (
         "(1.0 - batch.terminals) * hp.discount",
