@@ -42,8 +42,9 @@ def _counters(owner: ast.FunctionDef) -> set[str]:
 
 
 def _numbers(node: ast.expr) -> Iterator[ast.expr]:
-    """Yields the variables of an expression, each with a whole number that is added to it."""
-    if _added(node) is not None or (isinstance(node, ast.Name) and not is_module(node)):
+    """Yields the variables of an expression, and its sums as a whole."""
+    is_sum = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
+    if is_sum or (isinstance(node, ast.Name) and not is_module(node)):
         yield node
     elif not isinstance(node, ast.Attribute):
         called = [node.func] if isinstance(node, ast.Call) else []
@@ -65,11 +66,11 @@ def _added(node: ast.expr) -> int | None:
 def _shifted(source: Source, node: ast.expr) -> Iterator[str]:
     """Yields a number that is one less, and one that is one more."""
     added = _added(node)
-    start = source.text(node.left if isinstance(node, ast.BinOp) else node)
+    start = source.text(node.left if isinstance(node, ast.BinOp) and added is not None else node)
     for number in ((added or 0) - 1, (added or 0) + 1):
         whole = f"{start} {'+' if number > 0 else '-'} {abs(number)}" if number else start
         # A sum is in parentheses already.
-        yield whole if added is not None else f"({whole})"
+        yield whole if isinstance(node, ast.BinOp) else f"({whole})"
 
 
 def reordered(source: Source, part: str) -> Iterator[Mutant]:

@@ -18,7 +18,7 @@ class Twin:
 
 def train_interval(state, phase):
     def block(state, place):
-        return state.update((phase + place + 1) % state.period == 0)
+        return state.update((phase + place + 1) % state.period == 0, (phase + place) % 2)
     return block(state, len(state) % 2)
 
 def train(config):
@@ -54,6 +54,8 @@ def test_numbers_that_are_divided_are_one_less_and_one_more() -> None:
         ("flow", "step", "(step + 1)"),
         ("train_interval", "phase + place + 1", "phase + place"),
         ("train_interval", "phase + place + 1", "phase + place + 2"),
+        ("train_interval", "phase + place", "phase + place - 1"),
+        ("train_interval", "phase + place", "phase + place + 1"),
         ("train_interval", "state", "(state - 1)"),
         ("train_interval", "state", "(state + 1)"),
     }
