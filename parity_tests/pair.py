@@ -143,6 +143,10 @@ class Pair:
         """The same for the PyTorch twin, if CORL's draws need more arguments."""
         return self.draw_inputs(dataset, action_dim)
 
+    def unchosen_rows(self, config: Any) -> int:
+        """The number of the dataset's last rows that indices never choose under this config."""
+        return 0
+
     def torch_draws(self, config: Any, dataset: Any, action_dim: int, device: Any) -> Callable[..., tuple]:
         """The PyTorch twin's `draw_noise` for these columns, which then takes only the arguments of a step."""
         return partial(self.torch.draw_noise, config, *self.torch_draw_inputs(dataset, action_dim), device)

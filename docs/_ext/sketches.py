@@ -32,6 +32,7 @@ SKETCHES = {
         phases.finetune_rebrac,
         phases.finetune_rlpd,
         phases.finetune_spot,
+        offline.acfql,
         offline.fql,
         offline.ifql,
         offline.iql,

@@ -214,7 +214,8 @@ def interval(scene: Scene, state: Any, start: int, num_updates: int) -> tuple[Er
 def draws(scene: Scene) -> Errors:
     """Updates' indices and noise: the PyTorch twin's kinds, shapes and distributions, and never the same twice."""
     rows, *_ = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
-    found = _draws(scene, rows + scene.pair.further_rows, _offline(scene)) | _other_draws(scene) | _drawn_once(scene)
+    chosen = rows + scene.pair.further_rows - scene.pair.unchosen_rows(scene.config)
+    found = _draws(scene, chosen, _offline(scene)) | _other_draws(scene) | _drawn_once(scene)
     if scene.pair.further_rows:
         drawn = [scene.jax_draw(jax.random.key(2), step, {})[0] for step in range(DRAWN_UPDATES)]
         # The ends in between: the dataset's last row and the first one after it

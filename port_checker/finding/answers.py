@@ -107,7 +107,8 @@ def _answer_trajectory(port: Port, question: Question) -> Figures:
 def _answer_draws(port: Port, question: Question) -> Figures:
     inputs = question.given.inputs
     # Rows of the environment, or of a model, are numbered after the dataset's rows.
-    rows = max(given["dataset_size"] + (given.get("online_size") or 0) for given in inputs) + port.pair.further_rows
+    rows = max(given["dataset_size"] + (given.get("online_size") or 0) for given in inputs)
+    rows += port.pair.further_rows - port.pair.unchosen_rows(question.given.config)
     found = faults([port.draws(given) for given in inputs], question.drawn, rows)
     # A key that is used twice shows up in other figures too, except if indices and noise share it.
     seen = any(value.any() for values in found.values() for value in values.values())

@@ -180,6 +180,18 @@ class ShiftedRewards(Rewards):
 
 
 @dataclass(frozen=True)
+class SparseRewards(Rewards):
+    """For ACFQL: changes rewards as another kind does; then each becomes -1, except for those that are 0."""
+
+    of: Rewards
+
+    def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
+        """As for `Rewards`."""
+        change = self.of.change(dataset, env, episodes)
+        return lambda reward: (change(reward) == 0.0) - np.float32(1.0)
+
+
+@dataclass(frozen=True)
 class StandardRewards(Rewards):
     """For Diffusion-QL: mean 0 and standard deviation 1 over all rewards, whose variance is divided by N - 1."""
 

@@ -324,10 +324,10 @@ def normalise_states(
     return normalised, mean, std
 
 
-def cut_actions(dataset: Batch, max_action: float) -> Batch:
+def cut_actions(dataset: Any, max_action: float) -> Any:
     """Clips actions to a distance of 1e-5 from their bounds, relative to the bounds, as FQL's authors do.
 
-    The given dataset stays unchanged.
+    The given dataset, a `Batch` or another named tuple with actions, stays unchanged.
     """
     bound = (1.0 - 1e-5) * max_action
     return dataset._replace(actions=np.clip(dataset.actions, -bound, bound))

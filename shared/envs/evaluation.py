@@ -64,10 +64,58 @@ class SampledPolicy(ContextPolicy):
 
     def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """The actions of one step, as for any `ContextPolicy`."""
-        for episode in map(int, np.flatnonzero(lengths == 0)):
-            self._generators[episode] = np.random.default_rng([self._seed, episode])
+        self._begin(lengths)
         noise = [self._draw(self._generators[episode]) for episode in range(len(observations))]
         return self._act(observations, np.stack(noise).astype(np.float32))
+
+    def _begin(self, lengths: np.ndarray) -> None:
+        """Gives each episode that begins its own generator."""
+        for episode in map(int, np.flatnonzero(lengths == 0)):
+            self._generators[episode] = np.random.default_rng([self._seed, episode])
+
+
+class ChunkedPolicy(SampledPolicy):
+    """A policy that chooses several actions at once, and plays them one after the other without looking.
+
+    It chooses at the beginning of an episode, and whenever all of the chosen actions are played. Only then does it draw
+    for that episode.
+    """
+
+    def __init__(
+        self,
+        act: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        draw: Callable[[np.random.Generator], np.ndarray],
+        seed: int,
+        horizon_length: int,
+    ) -> None:
+        """Draws nothing yet.
+
+        Args:
+            act: Maps observations (n_episodes, state_dim) and noise (n_episodes, ...) to chunks of actions (n_episodes,
+                horizon_length, action_dim).
+            draw: Draws the noise (...) for one chunk of one episode.
+            seed: 0 or more.
+            horizon_length: Number of actions in a chunk.
+        """
+        super().__init__(act, draw, seed)
+        self._horizon_length = horizon_length
+        self._chunks = np.empty(0)
+
+    def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """The actions of one step, as for any `ContextPolicy`."""
+        self._begin(lengths)
+        place = lengths % self._horizon_length
+        if len(due := np.flatnonzero(place == 0)):
+            drawn = np.stack([self._draw(self._generators[episode]) for episode in map(int, due)]).astype(np.float32)
+            # A compiled policy always gets all episodes.
+            noise = np.zeros((len(observations), *drawn.shape[1:]), np.float32)
+            noise[due] = drawn
+            chunks = np.array(self._act(observations, noise))
+            if len(due) < len(chunks):
+                kept = np.flatnonzero(place)
+                chunks[kept] = self._chunks[kept]
+            self._chunks = chunks
+        return self._chunks[np.arange(len(observations)), place]
 
 
 def epsilon_greedy(policy: Policy, epsilon: float, action_dim: int, seed: int) -> SampledPolicy:

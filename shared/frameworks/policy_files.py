@@ -81,7 +81,7 @@ class PortablePolicy(nn.Module):
 
 
 class PortableSampledPolicy(PortablePolicy):
-    """Maps observations (E, S) of E episodes, and noise (E, ...), to actions (E, A), float32.
+    """Maps observations (E, S) of E episodes, and noise (E, ...), to actions (E, A), or chunks (E, h, A), float32.
 
     Attributes:
         example_noise: An example of the noise of one episode, (...).

@@ -16,7 +16,7 @@ import numpy as np
 
 from shared.data.sequences import PromptedPolicy
 from shared.envs.boxes import ActionBox, ActionUnits
-from shared.envs.evaluation import ContextPolicy, Evaluator, Policy, SampledPolicy, epsilon_greedy
+from shared.envs.evaluation import ChunkedPolicy, ContextPolicy, Evaluator, Policy, SampledPolicy, epsilon_greedy
 from shared.envs.scores import Scale, scale
 from shared.envs.spaces import Shape, size_of_statistics
 from shared.errors import InputError
@@ -224,10 +224,13 @@ class SavedRun:
         """
         self.check_acts()
         config, act = self.config, self.trainer().act if framework == "torch" else self._jax_act()
+        seed = self.evaluation_seed if seed is None else seed
+        if self.draw is not None and self.is_chunked:
+            return ChunkedPolicy(act, self.draw, seed, config.horizon_length)
         if self.draw is not None:
-            return SampledPolicy(act, self.draw, self.evaluation_seed if seed is None else seed)
+            return SampledPolicy(act, self.draw, seed)
         if (epsilon := getattr(config, "eval_epsilon", 0.0)) > 0.0:
-            return epsilon_greedy(act, epsilon, self.sizes[1], self.evaluation_seed if seed is None else seed)
+            return epsilon_greedy(act, epsilon, self.sizes[1], seed)
         if not self.is_prompted:
             return act
         return PromptedPolicy(act, config.target_returns[0], config.reward_scale, config.seq_len, self.sizes[1])
@@ -243,6 +246,8 @@ class SavedRun:
         self.check_acts()
         if self.is_prompted:
             raise InputError(f"{self.path} is of a sequence model, which acts on more than a state: name another run")
+        if self.is_chunked:
+            raise InputError(f"{self.path} plays chunks of actions, not an action for each state: name another run")
         act, draw = self.trainer().act, self.draw
         rng = np.random.default_rng(self.evaluation_seed)
 
@@ -274,6 +279,11 @@ class SavedRun:
     def is_prompted(self) -> bool:
         """Whether the policy is a sequence model, which takes a target return."""
         return hasattr(self.config, "target_returns")
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the policy chooses several actions at once."""
+        return hasattr(self.config, "horizon_length")
 
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation, (S,), with which the run normalised its states; for images (1,) and unused.

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from shared import names
 from shared.data import sources
+from shared.data.chunks import extract_in_order
 from shared.data.dynamics import extract_known
 from shared.data.held_out import Raw
 from shared.data.nsteps import extract_n_steps
@@ -21,6 +22,7 @@ class Extract(Enum):
     RETURNS = auto()  # with next actions and discounted returns
     EPISODES = auto()  # with the ends of episodes that the file states
     ENDED = auto()  # with the ends of trajectories by Cal-QL's rule
+    IN_ORDER = auto()  # with the ends of episodes, for chunks of successive rows
     KNOWN = auto()  # only transitions with a known next state, for a dynamics model
     TRAJECTORIES = auto()  # whole trajectories, for sequence models
 
@@ -48,6 +50,8 @@ def extract(opened: Opened, raw: Raw, kind: Extract, steps: Steps) -> Any:
             return extract_ended(raw, limit)
         case Extract.ENDED | Extract.EPISODES:  # Cal-QL's rule relies on what the file says
             return extract_episodes(raw, limit)
+        case Extract.IN_ORDER:
+            return extract_in_order(raw, limit)
         case Extract.KNOWN:
             following = sources.next_observations(opened.name, opened.read)
             if following is not None and "rows" in raw:  # the other rows are held out

@@ -51,7 +51,7 @@ IDEAS = (
         "max_timesteps",
         "updates in all",
         ("num_train_ops", "update_steps", "max_steps"),
-        dict.fromkeys(("fql", "ifql"), ("offline_steps",)) | {"model_based/dynamics": ("max_epochs",)},
+        dict.fromkeys(("acfql", "fql", "ifql"), ("offline_steps",)) | {"model_based/dynamics": ("max_epochs",)},
     ),
     Idea(
         "offline_iterations",
@@ -66,6 +66,7 @@ IDEAS = (
         {"finetune/rlpd": ("max_steps",)},
     ),
     Idea("num_updates_on_epoch", "updates in an epoch", ("step_per_epoch", "num_steps_per_epoch")),
+    Idea("sparse_rewards", "whether rewards only say if a task is done", (), {"acfql": ("sparse",)}),
     Idea("buffer_size", "transitions at most", ("replay_buffer_size",)),
     Idea("normalize", "whether states are normalised", ("normalize_states",)),
     Idea("minibatch_size", "transitions in a slice of a batch", ("batch_size_per_update",)),
@@ -121,7 +122,7 @@ IDEAS = (
         "critic_hidden_dims",
         "widths of the critics' hidden layers",
         ("critic_hidden",),
-        dict.fromkeys(("fql", "finetune/fql", "ifql", "finetune/ifql"), ("value_hidden_dims",)),
+        dict.fromkeys(("acfql", "fql", "finetune/fql", "ifql", "finetune/ifql"), ("value_hidden_dims",)),
     ),
     Idea("value_hidden_dims", "widths of V's hidden layers", ("vf_hidden_dims",)),
     Idea("vae_hidden_dims", "widths of the VAE's hidden layers", ("imitator_hidden",)),
@@ -170,7 +171,7 @@ IDEAS = (
         "distill_coef",
         "weight of the distance to the flow's action",
         (),
-        dict.fromkeys(("fql", "finetune/fql"), ("alpha",)),
+        dict.fromkeys(("acfql", "fql", "finetune/fql"), ("alpha",)),
     ),
     Idea("state_weight", "weight of states beside actions, where the nearest row is searched", (), {"prdc": ("beta",)}),
     # Imitation
@@ -200,7 +201,7 @@ IDEAS = (
         "n_action_samples",
         "actions sampled in a state to choose from",
         (),
-        dict.fromkeys(("ifql", "finetune/ifql", "uwac"), ("num_samples",)),
+        dict.fromkeys(("ifql", "finetune/ifql", "uwac"), ("num_samples",)) | {"acfql": ("actor_num_samples",)},
     ),
     # The VAE and the MMD
     Idea(

@@ -112,7 +112,7 @@ RUN = {"onnx": run_onnx, "torchscript": run_torchscript, "npz": run_npz}
 # Run without `--thorough`: a plain network, one with a tanh-squashed normal, one that samples, and a transformer
 ON_THE_SPOT = ("td3_bc", "cql", "bcq", "dt")
 # These are exported in every format. The others use no further operations.
-FURTHER = ("ifql", "diffusion_ql", "uwac", "finetune/balanced_replay", "discrete/bcq", "discrete/cql")
+FURTHER = ("acfql", "ifql", "diffusion_ql", "uwac", "finetune/balanced_replay", "discrete/bcq", "discrete/cql")
 EVERY_FORMAT = (*ON_THE_SPOT, *FURTHER)
 # Pairs that learn a policy
 ACTING = [name for name, pair in PAIRS.items() if hasattr(pair.torch, "policy")]

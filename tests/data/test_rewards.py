@@ -9,6 +9,7 @@ from shared.data.rewards import (
     HundredfoldRewards,
     ScaledRewards,
     ShiftedRewards,
+    SparseRewards,
     StandardRewards,
     TrueEpisodeRewards,
     return_range,
@@ -156,6 +157,16 @@ def test_antmazes_rewards_are_shifted_alone() -> None:
         assert ShiftedRewards().modified(dataset, env).rewards.tolist() == [0, 1, 0.5]
         assert ShiftedRewards().change(dataset, env)(0.3) == 0.3
     assert dataset.rewards.tolist() == [0, 1, 0.5]
+
+
+def test_sparse_rewards_say_only_whether_a_task_is_done() -> None:
+    """AntMaze's are shifted first, so that a reached goal is 0; one step's reward becomes the same."""
+    dataset = transitions([-3, 0, -1, 0.5], [0, 1, 0, 0])
+    found = SparseRewards(ShiftedRewards()).modified(dataset, "pen-human-v1").rewards
+    assert found.tolist() == [-1, 0, -1, -1]
+    assert found.dtype == np.float32
+    maze = SparseRewards(ShiftedRewards()).change(dataset, "antmaze-umaze-v2")
+    assert [maze(0.0), maze(1.0)] == [-1.0, 0.0]
 
 
 def test_standard_rewards_have_mean_0_and_deviation_1() -> None:

@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from shared.envs.evaluation import ContextPolicy, Evaluation, Evaluator, Policy, SampledPolicy
+from shared.envs.evaluation import ChunkedPolicy, ContextPolicy, Evaluation, Evaluator, Policy, SampledPolicy
 from shared.envs.registry import make_env
 from shared.errors import InputError
 
@@ -147,6 +147,49 @@ def test_what_a_policy_samples_depends_on_seed_episode_and_step_only() -> None:
     np.testing.assert_array_equal(seen[0][0], other_seen[0][0])
     later = other_seen[one_by_one.lengths[0] + 1]
     np.testing.assert_array_equal(later[1], seen[1][1])
+
+
+def chunked(length: int, seed: int = SEED) -> tuple[ChunkedPolicy, list[np.ndarray]]:
+    """A policy of chunks, and a list that records the noise."""
+    seen: list[np.ndarray] = []
+
+    def act(observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        seen.append(noise)
+        return np.clip(Network()(observations)[:, None] + noise, -1, 1)
+
+    return ChunkedPolicy(act, lambda rng: rng.standard_normal((length, 3)), seed, length), seen
+
+
+def test_chunks_are_played_to_their_end_or_the_episodes() -> None:
+    """A new chunk is chosen when one is played and when an episode begins, by what is seen at that time."""
+    policy, seen = chunked(3)
+    rng, states = np.random.default_rng(0), np.random.default_rng(1).normal(size=(9, 2, 11)).astype(np.float32)
+    # The second episode ends after its fourth step, and another begins in its place.
+    lengths = np.array([[0, 0], [1, 1], [2, 2], [3, 3], [4, 0], [5, 1], [6, 2], [7, 3], [8, 4]])
+    starts = [(0, 0), (0, 0), (0, 0), (3, 3), (3, 4), (3, 4), (6, 4), (6, 7), (6, 7)]
+    found = np.stack([policy(states[step], rng.normal(size=2), lengths[step]) for step in range(9)])
+    calls = {first: number for number, first in enumerate(sorted({first for pair in starts for first in pair}))}
+    assert len(seen) == len(calls)
+    for step, pair in enumerate(starts):
+        for episode, first in enumerate(pair):
+            noise = seen[calls[first]][episode, step - first]
+            expected = np.clip(Network()(states[first])[episode] + noise, -1, 1)
+            np.testing.assert_array_equal(found[step, episode], expected)
+
+
+def test_the_draws_of_chunks_depend_on_seed_episode_and_chunk_only() -> None:
+    """Not on how many episodes are stepped together; whoever chooses in every step draws as a `SampledPolicy`."""
+    (policy, seen), (other, other_seen) = chunked(4), chunked(4)
+    together, one_by_one = evaluate(policy), evaluate(other, num_envs=1)
+    np.testing.assert_array_equal(together.returns, one_by_one.returns)
+    assert evaluate(chunked(4, seed=4)[0]).returns.tolist() != together.returns.tolist()
+    # Alone, the first episode asks in its fifth step again; before that, those that wait ask.
+    np.testing.assert_array_equal(seen[1][0], other_seen[4][0])
+    single = SampledPolicy(lambda o, noise: Network()(o) + noise[:, 0], lambda rng: rng.standard_normal((1, 3)), SEED)
+    each = ChunkedPolicy(
+        lambda o, z: (Network()(o) + z[:, 0])[:, None], lambda rng: rng.standard_normal((1, 3)), SEED, 1
+    )
+    assert evaluate(each).returns.tolist() == evaluate(single).returns.tolist()
 
 
 def test_observations_are_normalised_in_float64_and_then_rounded() -> None:

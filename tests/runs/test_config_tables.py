@@ -133,6 +133,8 @@ WIDE = {"actor_lr": 3e-4, "critic_lr": 3e-4, "hidden_dim": 512, "actor_n_hiddens
             "walker2d-medium-replay-v2",
             {"eval_freq": 1000, "action_flexibility": 0.05, "vae_hidden_dims": [128, 128]},
         ),
+        ("acfql", "ogbench:puzzle-3x3-play-singletask-v0", {"sparse_rewards": True}),
+        ("acfql", "ogbench:cube-triple-play-singletask-v0", {}),
         ("fql", "ogbench:antmaze-giant-navigate-singletask-v0", {"discount": 0.995, "q_agg": "min"}),
         ("fql", "ogbench:puzzle-4x4-play-singletask-v0", {"distill_coef": 1000.0}),
         ("ifql", "ogbench:antsoccer-arena-navigate-singletask-v0", {"discount": 0.995, "n_action_samples": 64}),

@@ -79,6 +79,11 @@ def test_corls_files_load_to_the_values_of_our_tables(name: str) -> None:
         ("xql", {"temperature": 2.0, "temp": 3.0, "vf_lr": 1e-3}, ("inverse_temperature", "loss_temp", "value_lr")),
         ("plas", {"warmup_steps": 5, "beta": 0.1}, ("vae_iterations", "kl_weight")),
         ("uwac", {"beta": 0.1, "warmup_steps": 5}, ("variance_scale", "imitation_steps")),
+        (
+            "acfql",
+            {"alpha": 3.0, "actor_num_samples": 8, "sparse": True, "offline_steps": 9},
+            ("distill_coef", "n_action_samples", "sparse_rewards", "max_timesteps"),
+        ),
         ("ifql", {"num_samples": 8, "offline_steps": 9}, ("n_action_samples", "max_timesteps")),
         (
             "diffusion_ql",

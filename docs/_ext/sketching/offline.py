@@ -346,6 +346,24 @@ def fql(figure: Figure) -> None:
         axes.set_ylim(-1.6, 1.6)
 
 
+def acfql(figure: Figure) -> None:
+    """A path with a choice in each state, and one with a choice in every fourth state."""
+    above, below = pen.panels(figure, 3.0, rows=2)
+    steps = np.arange(9)
+    path = 0.35 * np.sin(0.8 * steps)
+    for axes, length, colour in ((above, 1, SKY), (below, 4, AMBER)):
+        pen.curve(axes, steps, path, GREY, lw=1.2)
+        for step in steps:
+            chosen = step % length == 0
+            pen.point(axes, step, path[step], colour if chosen else GREY, size=10 if chosen else 5)
+        for start in steps[:-1:length]:
+            pen.pull(axes, (start + 0.08, 0.75), (start + length - 0.08, 0.75), colour)
+            pen.label(axes, start + length / 2.0, 1.08, "Q", colour)
+        axes.set(xlim=(-0.4, 8.4), ylim=(-0.6, 1.35))
+    pen.plain(above, "a choice in each state")
+    pen.plain(below, "a choice for four steps")
+
+
 def ifql(figure: Figure) -> None:
     """A flow from noise to two groups of actions, and the sampled action with the highest value."""
     left, right = pen.panels(figure, 2.9, columns=2)
