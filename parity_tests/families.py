@@ -16,6 +16,7 @@ class Family(Enum):
     CONSTRAINT = "Policy constraint", "The data is mixed. The policy can leave the data's actions, but not by far."
     REGULARISATION = "Value regularisation", "The data is mixed. Values of actions outside the data are kept low."
     UNCERTAINTY = "Uncertainty", "The data covers many actions. If the critics disagree about an action, it is unknown."
+    GOALS = "Goal-conditioned", "The data has no rewards, and you want to reach any of its states."
     FINETUNING = "Offline to online", "You train on data first, and can then continue in the environment."
     ONLINE = "Online", "You have an environment but no data, or you want to make data."
     FINITE = "Finite actions", "There are only a few actions, as in CartPole. The state is a vector or an image."

@@ -12,12 +12,16 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from parity_tests.families import Family
 from parity_tests.losses import Loss, losses_of
-from shared.data import transitions
+from shared.data import goals, transitions
 from shared.data.transitions import Batch
 from shared.frameworks.twins import load_twin
+
+# Rows of a trajectory, for the rows of one episode to have goals in several
+_TRAJECTORY = 23
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +244,29 @@ class Pair:
     def drawn_batch(self, state: Any, twin: ModuleType, held: Any, indices: Any, noise: Any) -> Any:
         """An online batch, from the columns of both replay buffers, indices and noise."""
         return type(held)(*(column[indices] for column in held))
+
+
+class GoalPair(Pair):
+    """A pair that learns to reach goals, which are rows of its dataset."""
+
+    def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
+        """Loads transitions with the ends of their trajectories; the made-up rows are cut into several."""
+        ends = np.arange(1, len(raw["rewards"]) + 1) % _TRAJECTORY == 0
+        return goals.extract_goals(raw | {"timeouts": raw["timeouts"] | ends})
+
+    def take(self, twin: ModuleType, dataset: Any, indices: Any, config: Any) -> Any:
+        """Takes a batch with its goals; rows alone, on which only outputs are looked at, are their own goals."""
+        if indices.ndim == 1:
+            indices = torch.stack([indices] * 3)
+        return twin.take_goals(dataset, indices, config.gc_negative)
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        """The ends of trajectories, hashable, because traces are remembered by these."""
+        return (tuple(np.asarray(dataset.last).tolist()),)
+
+    def torch_draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        """The ends of trajectories."""
+        return (np.asarray(dataset.last),)
 
 
 class FinitePair(Pair):

@@ -139,32 +139,37 @@ def atari_folder(name: str) -> Path:
 
 
 class OGBenchSet(NamedTuple):
-    """The names of the file and of the environment of a single OGBench task."""
+    """An OGBench dataset: its file, its environment, and whether it has goals in place of a single task's rewards."""
 
     file: str
     env_id: str
+    has_goals: bool
 
 
 def _ogbench_sets() -> dict[str, OGBenchSet]:
     return {
-        f"{OGBENCH}{env}-{kind}-singletask{task}-v0": OGBenchSet(
-            f"{env}-{kind}-v0.npz", f"{OGBENCH_ENVS}{env}-singletask{task}-v0"
+        f"{OGBENCH}{env}-{kind}{task}-v0": OGBenchSet(
+            f"{env}-{kind}-v0.npz", f"{OGBENCH_ENVS}{env}{task}-v0", has_goals=not task
         )
         for env, kinds in OGBENCH_SETS.items()
         for kind in kinds
-        for task in OGBENCH_TASKS
+        for task in ("", *(f"-singletask{task}" for task in OGBENCH_TASKS))
     }
 
 
 def ogbench_set(name: str) -> OGBenchSet:
-    """Parses the name of a single OGBench task, such as `ogbench:cube-single-play-singletask-task1-v0`.
+    """Parses the name of an OGBench dataset with states.
+
+    Args:
+        name: For example `ogbench:cube-single-play-v0` for its goals, or `ogbench:cube-single-play-singletask-task1-v0`
+            for the rewards of one task.
 
     Raises:
-        InputError: OGBench has no such dataset with states and rewards.
+        InputError: OGBench has no such dataset with states.
     """
     known = _ogbench_sets()
     if name not in known:
-        raise InputError(f"{name!r} is no single task of OGBench's with states; {nearest(name, known)}")
+        raise InputError(f"{name!r} is no dataset of OGBench's with states; {nearest(name, known)}")
     return known[name]
 
 

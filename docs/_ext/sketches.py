@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 
 from shared.runs.curves import svg
-from sketching import discrete, ensembles, evaluation, models, offline, online, phases
+from sketching import discrete, distances, ensembles, evaluation, goals, models, offline, online, phases
 
 # Keyed by the name of the page
 SKETCHES = {
@@ -34,6 +34,12 @@ SKETCHES = {
         phases.finetune_spot,
         offline.acfql,
         offline.fql,
+        goals.goal_conditioned_crl,
+        goals.goal_conditioned_gcbc,
+        goals.goal_conditioned_gciql,
+        goals.goal_conditioned_gcivl,
+        distances.goal_conditioned_hiql,
+        distances.goal_conditioned_qrl,
         offline.ifql,
         offline.iql,
         ensembles.lb_sac,

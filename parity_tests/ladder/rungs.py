@@ -116,7 +116,9 @@ def reference_gradients(trainer: Any, loss: str, of: Sequence[str], given: Seque
     """The torch twin's gradient of a loss at these inputs, part by part."""
     value, _ = getattr(trainer, loss)(*given)
     parts = {part: parameters(getattr(trainer, part)) for part in of}
-    gradients = iter(torch.autograd.grad(value, [p for part in parts.values() for p in part.values()]))
+    leaves = [leaf for part in parts.values() for leaf in part.values()]
+    # Zeros for a part that the loss leaves out under these settings, as in JAX
+    gradients = iter(torch.autograd.grad(value, leaves, materialize_grads=True))
     return {part: {key: next(gradients).numpy() for key in parts[part]} for part in parts}
 
 
@@ -213,7 +215,8 @@ def interval(scene: Scene, state: Any, start: int, num_updates: int) -> tuple[Er
 
 def draws(scene: Scene) -> Errors:
     """Updates' indices and noise: the PyTorch twin's kinds, shapes and distributions, and never the same twice."""
-    rows, *_ = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
+    first, *_ = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
+    rows = len(first) if isinstance(first, tuple) else first
     chosen = rows + scene.pair.further_rows - scene.pair.unchosen_rows(scene.config)
     found = _draws(scene, chosen, _offline(scene)) | _other_draws(scene) | _drawn_once(scene)
     if scene.pair.further_rows:
@@ -386,7 +389,9 @@ def _acting_noise(scene: Scene, rows: int) -> np.ndarray:
 
 
 def _given(name: str, batch: Any, noise: dict[str, np.ndarray]) -> np.ndarray:
-    return noise[name] if name in noise else np.asarray(getattr(batch, name))
+    # Any states can be goals.
+    column = "next_observations" if name == "goals" else name
+    return noise[name] if name in noise else np.asarray(getattr(batch, column))
 
 
 # A dataset of each kind for which rewards are modified

@@ -34,6 +34,7 @@ TOGETHER = {
     "prdc": "deterministic",
     "online/ddpg": "deterministic",
     "online/td3": "deterministic",
+    **dict.fromkeys((f"goal_conditioned/{name}" for name in ("crl", "gcbc", "gciql", "gcivl")), "goal_conditioned"),
 }
 # Tests that plant mistakes themselves say so in their names.
 OPTIONS = ("--noconftest", "-m", "", "-k", "not caught", "-s", "-o", "tmp_path_retention_policy=none")

@@ -1,4 +1,7 @@
-"""`corl-twins collect hopper-medium`: makes a dataset like D4RL's of that name, with an agent trained here."""
+"""`corl-twins collect hopper-medium`: makes a dataset like D4RL's of that name, with an agent trained here.
+
+`corl-twins collect pointmaze-medium-navigate` makes one like OGBench's, with a scripted policy.
+"""
 
 import argparse
 import json
@@ -13,11 +16,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from shared.commands.collecting import oracles
 from shared.commands.collecting.agents import Agent, FiniteDQN, SoftActorCritic
 from shared.commands.collecting.choosing import Snapshot, choose_policies
 from shared.commands.collecting.recording import Recorder, described, joined, returns_of, split, spread
 from shared.commands.collecting.training import train
-from shared.commands.collecting.writing import write_hdf5, write_minari
+from shared.commands.collecting.writing import write_arrays, write_hdf5, write_minari
 from shared.commands.common import Parser, at_least
 from shared.data.experience import Rows, load_rows
 from shared.envs.minatar import PREFIX as MINATAR
@@ -32,6 +36,8 @@ from shared.runs.actions import action_units
 _OF_FRAMEWORK = {"torch": ("torch",), "jax": ("jax", "jaxlib")}
 _PACKAGES = ("mujoco", "gymnasium", "numpy")
 _SIZE = 25_000
+# Rows of a scripted policy, which costs no training
+_SCRIPTED_SIZE = 100_000
 _LICENCE = "Apache-2.0"
 # Options of the training
 _TRAINING = {
@@ -58,7 +64,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         description="Trains an agent and writes a dataset with D4RL's recipe for that kind: "
         + "; ".join(f"{kind}: {what}" for kind, what in RECIPES.items())
         + f". The agent is soft actor-critic, for finite actions DQN, whose defaults are the environment's row in "
-        f"configs/{FiniteDQN.algorithm}.yaml.",
+        f"configs/{FiniteDQN.algorithm}.yaml. OGBench's scripted policies make {', '.join(oracles.names())}.",
     )
     parser.add_argument(
         "name",
@@ -71,7 +77,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         type=at_least(1),
         metavar="N",
         help=f"rows per policy that D4RL's reader keeps (default: {_SIZE:,}); for a replay, maximum of rows, in whole "
-        "episodes spread over it (default: all)",
+        f"episodes spread over it (default: all); for a scripted policy, rows in whole episodes (default: "
+        f"{_SCRIPTED_SIZE:,})",
     )
     parser.add_argument("--framework", choices=_OF_FRAMEWORK, default="jax", help="which twin trains (default: jax)")
     parser.add_argument("--format", choices=("hdf5", "minari"), default="hdf5", help="D4RL's or Minari's layout")
@@ -93,12 +100,29 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         words = f"{meaning}: one number, or one for each component (default: the environment's bounds)"
         parser.add_argument(f"--{name}", type=float, nargs="+", metavar="X", help=words)
     options = parser.parse_args(arguments)
+    options.scripted = options.name in oracles.names()
+    if options.scripted:
+        _check_scripted(options)
+        options.output = options.output or f"{options.name}.hdf5"
+        return options
     options.env_id, options.kind = _meant(options.name)
     place = options.name.removesuffix(f"-{options.kind}").replace("/", "-").replace(":", "-")
     options.work_dir = options.work_dir or Path(f"runs/collect/{place}-s{options.seed}-{options.framework}")
     default = f"collected/{place}/{options.kind}-v0" if options.format == "minari" else f"{place}-{options.kind}.hdf5"
     options.output = options.output or default
     return options
+
+
+def _check_scripted(options: argparse.Namespace) -> None:
+    """Checks that no options of a training are given for a dataset of a scripted policy.
+
+    Raises:
+        InputError: Some are.
+    """
+    given = [name for name in (*_TRAINING, *_BOUNDS, "work_dir") if getattr(options, name) is not None]
+    given += ["format"] if options.format != "hdf5" else []
+    if given:
+        raise InputError(f"{options.name} is made by a scripted policy, without training: leave out --{given[0]}")
 
 
 def _meant(name: str) -> tuple[str, str]:
@@ -112,8 +136,8 @@ def _meant(name: str) -> tuple[str, str]:
     env_id = f"d4rl/{place}-v2" if place in ROBOTS else place
     if not kind or not is_registered(env_id):
         raise InputError(
-            f"cannot collect {name!r}; {nearest(name, NAMES)}, or name an environment of Gymnasium's and a kind: "
-            "CartPole-v1-medium"
+            f"cannot collect {name!r}; {nearest(name, [*NAMES, *oracles.names()])}, or name an environment of "
+            "Gymnasium's and a kind: CartPole-v1-medium"
         )
     return env_id, kind
 
@@ -220,6 +244,30 @@ def collect(options: argparse.Namespace) -> None:
     print(f"{options.output}: {len(joined(episodes).rewards):,} rows in {len(episodes):,} episodes")
 
 
+def collect_scripted(options: argparse.Namespace) -> None:
+    """Makes a dataset with one of OGBench's scripted policies, writes it and prints its description.
+
+    Raises:
+        InputError: OGBench's package is not installed.
+    """
+    oracle, size = oracles.oracle(options.name), options.size or _SCRIPTED_SIZE
+    arrays, reached = oracle.record(size, options.seed)
+    command = ["corl-twins", "collect", options.name, "--size", str(size), "--seed", str(options.seed)]
+    attributes = {
+        "env_id": oracle.env_id,
+        "policy": "OGBench's scripted policy",
+        "command": shlex.join(command),
+        "licence": _LICENCE,
+        "goals_reached": reached,
+        "random_success": oracles.random_success(oracle.env_id, options.seed),
+        **{f"{name}_version": version(name) for name in (*_PACKAGES, "ogbench")},
+    }
+    write_arrays(Path(options.output), arrays, attributes)
+    for name, value in attributes.items():
+        print(f"{name}: {value}")
+    print(f"{options.output}: {len(arrays['rewards']):,} rows in {int(arrays['timeouts'].sum()):,} episodes")
+
+
 def _provenance(collection: Collection, options: argparse.Namespace) -> dict[str, Any]:
     """The part of the dataset's description that does not depend on the policies."""
     env = make_env(collection.env_id)
@@ -254,8 +302,9 @@ def main(arguments: Sequence[str]) -> int:
         OSError: A file cannot be read or written.
         RunError: The training cannot continue.
     """
+    options = parse_arguments(arguments)
     try:
-        collect(parse_arguments(arguments))
+        (collect_scripted if options.scripted else collect)(options)
     except KeyboardInterrupt as stop:
         print("interrupted; run the same command again to continue", file=sys.stderr)
         return stop.exit_status if isinstance(stop, Stopped) else 130

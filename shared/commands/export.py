@@ -12,7 +12,12 @@ from shared.commands.common import Parser, check_free
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.frameworks import policy_files, saved_run
-from shared.frameworks.policy_files import PortablePolicy, PortableSampledPolicy, PortableSequencePolicy
+from shared.frameworks.policy_files import (
+    PortableGoalPolicy,
+    PortablePolicy,
+    PortableSampledPolicy,
+    PortableSequencePolicy,
+)
 from shared.frameworks.saved_run import SavedRun
 from shared.frameworks.twins import acting
 
@@ -68,7 +73,8 @@ def portable_policy(source: SavedRun) -> PortablePolicy:
     if source.draw is not None:
         noise = source.draw(np.random.default_rng(0))
         return PortableSampledPolicy(source.torch.policy, acting(trainer), *statistics, units, example_noise=noise)
-    return PortablePolicy(source.torch.policy, acting(trainer), *statistics, units)
+    kind = PortableGoalPolicy if source.takes_goals else PortablePolicy
+    return kind(source.torch.policy, acting(trainer), *statistics, units)
 
 
 def metadata(source: SavedRun, policy: PortablePolicy, inputs: dict[str, Tensor]) -> dict[str, Any]:

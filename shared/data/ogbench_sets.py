@@ -1,8 +1,9 @@
-"""OGBench's datasets as rows: a file of states for all tasks of an environment, with one task's rewards and terminals.
+"""OGBench's datasets as rows: a file of states for all tasks of an environment.
 
 A file contains neither rewards nor next states. Its `terminals` mark the last row of each trajectory, whose action has
-no result. OGBench's package computes a task's reward in a row's own state, and whether the task is done there, from the
-simulator's state. Trajectories continue after the task is done.
+no result. Goal-conditioned algorithms need nothing else. For a single task, OGBench's package computes the reward in a
+row's own state, and whether the task is done there, from the simulator's state. Trajectories continue after the task is
+done.
 
 Park et al., OGBench: Benchmarking Offline Goal-Conditioned RL, 2024, https://arxiv.org/abs/2410.20092
 """
@@ -20,6 +21,7 @@ from shared.data.cache import Source, cached
 from shared.data.hdf5 import MAX_BYTES
 from shared.data.transitions import checked_arrays
 from shared.envs.registry import make_env
+from shared.envs.spaces import spaces_of
 from shared.errors import InputError
 from shared.names import OGBENCH, OGBENCH_SETS, ogbench_path, ogbench_set
 
@@ -30,25 +32,27 @@ _BUTTONS = "button_states"  # in scenes and puzzles
 
 
 def read(name: str) -> Source:
-    """Reads the dataset of a single task from the package's folder; nothing is downloaded.
+    """Reads a dataset from the package's folder; nothing is downloaded.
 
     Args:
-        name: For example `ogbench:cube-single-play-singletask-task1-v0`.
+        name: For example `ogbench:cube-single-play-singletask-task1-v0`, or `ogbench:cube-single-play-v0` for goals.
 
     Returns:
         One row for each step, including the last of each trajectory, which `timeouts` marks. `terminals` mark states in
         which the task is done, and `rewards` are of the row's own state. Only `trajectory_ends` (N,) end trajectories.
+        Without a task, there are no terminals, and all rewards are 0.
 
     Raises:
         InputError: The name is unknown, the package or the file is missing, or the file cannot be used.
     """
-    file = path(name)
-    env_id = ogbench_set(name).env_id
+    file, found = path(name), ogbench_set(name)
+    env_id = found.env_id
     env = make_env(env_id)
     try:
         states = cached([file], lambda: Source(_arrays(file), {}))
         _check_sizes(file, states.raw, env)
-        return states._replace(raw=_of_task(states.raw, env_id, env), attributes={"env_id": env_id})
+        raw = _rows(states.raw, {}) if found.has_goals else _rows(states.raw, _of_task(states.raw, env_id, env))
+        return states._replace(raw=raw, attributes={"env_id": env_id})
     finally:
         env.close()
 
@@ -108,8 +112,8 @@ def _check_sizes(file: Path, raw: dict[str, np.ndarray], env: gymnasium.Env) -> 
         InputError: They have others.
     """
     unwrapped: Any = env.unwrapped
-    spaces = {"observations": env.observation_space, "actions": env.action_space}
-    sizes = {key: space.shape[0] for key, space in spaces.items() if space.shape}
+    state, actions = spaces_of("", env, with_goals=True)
+    sizes = {"observations": state, "actions": actions.size}
     sizes["qpos"] = unwrapped.model.nq
     if buttons := getattr(unwrapped, "_num_buttons", 0):
         sizes[_BUTTONS] = buttons
@@ -120,27 +124,34 @@ def _check_sizes(file: Path, raw: dict[str, np.ndarray], env: gymnasium.Env) -> 
 
 
 def _of_task(states: dict[str, np.ndarray], env_id: str, env: gymnasium.Env) -> dict[str, np.ndarray]:
-    """Labels the rows for one task, by the package's own function."""
+    """The rewards and terminals of the rows in one task, by the package's own function."""
     labelled = dict(states)
     relabel = importlib.import_module("ogbench.relabel_utils")
     relabel.relabel_dataset(env_id.rpartition("/")[2], env, labelled)
+    return {"rewards": labelled["rewards"], "terminals": labelled["masks"] == 0}
+
+
+def _rows(states: dict[str, np.ndarray], of_task: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The rows of a file, with the rewards and terminals of a task, if there is one."""
     ends = states["terminals"].astype(bool)
     return {
         "observations": states["observations"],
         "actions": states["actions"],
-        "rewards": labelled["rewards"],
-        "terminals": labelled["masks"] == 0,
+        "rewards": np.zeros(len(ends), np.float32),
+        "terminals": np.zeros(len(ends), bool),
+        **of_task,
         "timeouts": ends,
         "trajectory_ends": ends,
     }
 
 
 def local() -> dict[str, tuple[str, str]]:
-    """OGBench's datasets on this machine, by their default tasks: number of rows, and sizes of states and actions.
+    """OGBench's datasets on this machine, with goals and by default tasks: number of rows, sizes of states and actions.
 
     Empty without the package's folder; damaged files are listed as damaged.
     """
-    names = [f"{OGBENCH}{env}-{kind}-singletask-v0" for env, kinds in OGBENCH_SETS.items() for kind in kinds]
+    sets = [f"{OGBENCH}{env}-{kind}" for env, kinds in OGBENCH_SETS.items() for kind in kinds]
+    names = [f"{name}{task}-v0" for name in sets for task in ("", "-singletask")]
     return {name: _declared(file) for name in names if (file := ogbench_path(name)).is_file()}
 
 

@@ -313,8 +313,8 @@ def normalise(observations: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np
 
 
 def normalise_states(
-    dataset: Batch, statistics: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = state_statistics
-) -> tuple[Batch, np.ndarray, np.ndarray]:
+    dataset: Any, statistics: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = state_statistics
+) -> tuple[Any, np.ndarray, np.ndarray]:
     """Normalises transitions by statistics of their first states; also returns mean (S,) and deviation (S,)."""
     mean, std = statistics(dataset.observations)
     normalised = dataset._replace(

@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shared.envs.boxes import NEUTRAL, ActionUnits
-from shared.envs.goals import has_goals, is_goal
+from shared.envs.goals import has_goals, is_goal, state_of, tasks_of
 from shared.envs.images import stacked
 from shared.envs.registry import fingerprint, make_env
 from shared.envs.scores import Scale, scale
-from shared.envs.spaces import axes, kept_as, spaces_of
+from shared.envs.spaces import axes, kept_as, sets_goals, spaces_of
 from shared.errors import InputError
 
 Policy = Callable[[np.ndarray], np.ndarray]
 """Maps normalised observations (n_episodes, state_dim) float32, or images (n_episodes, C, H, W), to actions
-(n_episodes, action_dim), or finite ones (n_episodes,)."""
+(n_episodes, action_dim), or finite ones (n_episodes,). If the environment sets goals, it also gets these, normalised
+like the observations and of their shape."""
 
 
 class ContextPolicy(ABC):
@@ -198,6 +199,7 @@ class Evaluator:
         outcomes: The key of the outcomes in a row of metrics.
         measures: The names of further measurements.
         has_goals: Whether episodes succeed or fail.
+        sets_goals: Whether the policy is given a goal in each episode.
     """
 
     measures: tuple[str, ...] = ("return_mean",)
@@ -243,7 +245,9 @@ class Evaluator:
         if num_envs < 1:
             raise InputError(f"cannot step {num_envs} environments; choose at least 1")
         self._envs = [stacked(make(env_id), frame_stack) for _ in range(num_envs)]
-        self.state_dim, self.actions = spaces_of(env_id, self._envs[0])
+        self.state_dim, self.actions = spaces_of(env_id, self._envs[0], with_goals=True)
+        self.sets_goals = sets_goals(self._envs[0])
+        self._tasks = tasks_of(self._envs[0])
         self.action_dim, self.max_action = self.actions.size, self.actions.bound
         self.fingerprint: dict[str, Any] = {**fingerprint(env_id, self._envs[0]), "episodes": n_episodes, "seed": seed}
         self.scale, self.has_goals = reported or scale(env_id), has_goals(env_id)
@@ -269,6 +273,7 @@ class Evaluator:
         # with a reward of 0, and would be counted. These plain environments are reset here, when they are free.
         n_episodes = len(self._seeds)
         observations = np.zeros((n_episodes, *axes(self.state_dim)), kept_as(self.state_dim))
+        goals = np.zeros_like(observations) if self.sets_goals else None
         returns, lengths = np.zeros(n_episodes), np.zeros(n_episodes, np.int64)
         successes = np.zeros(n_episodes, bool)
         waiting, free = list(range(n_episodes)), list(self._envs)
@@ -278,12 +283,16 @@ class Evaluator:
                 raise RuntimeError("the environments are closed")
             while waiting and free:
                 episode = waiting.pop(0)
-                running[episode] = free.pop()
-                observations[episode] = self._normalise(running[episode].reset(seed=self._seeds[episode])[0])
-            actions = self._actions(policy, observations, returns, lengths)
+                env = running[episode] = free.pop()
+                task = self._tasks[episode % len(self._tasks)]
+                observation, _ = env.reset(seed=self._seeds[episode], options=task)
+                observations[episode] = self._normalise(state_of(observation))
+                if goals is not None:
+                    goals[episode] = self._normalise(observation["desired_goal"])
+            actions = self._actions(policy, observations, goals, returns, lengths)
             for episode, env in list(running.items()):
                 observation, reward, terminated, truncated, info = env.step(self.actions.given(actions[episode]))
-                observations[episode] = self._normalise(observation)
+                observations[episode] = self._normalise(state_of(observation))
                 returns[episode] += reward
                 successes[episode] |= is_goal(float(reward), info)
                 lengths[episode] += 1
@@ -297,11 +306,17 @@ class Evaluator:
         return ((observation - self.mean) / self.std).astype(np.float32)
 
     def _actions(
-        self, policy: Policy | ContextPolicy, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray
+        self,
+        policy: Policy | ContextPolicy,
+        observations: np.ndarray,
+        goals: np.ndarray | None,
+        returns: np.ndarray,
+        lengths: np.ndarray,
     ) -> np.ndarray:
+        inputs = [observations] if goals is None else [observations, goals]
+        inputs += [returns, lengths] if isinstance(policy, ContextPolicy) else []
         # Copies, because a policy may keep its inputs, and these arrays change.
-        progress = (returns.copy(), lengths.copy()) if isinstance(policy, ContextPolicy) else ()
-        actions = np.asarray(policy(observations.copy(), *progress))
+        actions = np.asarray(policy(*(array.copy() for array in inputs)))
         if actions.shape != (expected := (len(observations), *self.actions.shape)):
             raise ValueError(f"the policy returned actions of shape {actions.shape}, not {expected}")
         if self.actions.finite:

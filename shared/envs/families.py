@@ -104,6 +104,7 @@ def _rows() -> Iterator[tuple[str, Known]]:
     yield from _OF_CLASSIC_CONTROL.items()
     yield from _OF_ADROIT.items()
     for env in OGBENCH_SETS:
+        yield f"{OGBENCH_ENVS}{env}-v0", _OF_OGBENCH
         yield from ((f"{OGBENCH_ENVS}{env}-singletask{task}-v0", _OF_OGBENCH) for task in OGBENCH_TASKS)
 
 

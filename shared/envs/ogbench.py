@@ -1,8 +1,8 @@
-"""OGBench's single tasks with states, under names such as `ogbench/cube-single-singletask-task1-v0`.
+"""OGBench's environments with states: `ogbench/cube-single-v0` has goals, `ogbench/cube-single-singletask-v0` one task.
 
 The simulators, tasks, rewards and ends of episodes are from its package, an extra: `pip install 'corl-twins[ogbench]'`.
-A step's reward and success refer to the state in which its action was taken. Therefore the last step is the one that
-begins in the goal.
+With a single task, a step's reward and success refer to the state in which its action was taken. Therefore the last
+step is the one that begins in the goal. With goals, they refer to the state that the step reaches.
 
 Park et al., OGBench: Benchmarking Offline Goal-Conditioned RL, 2024, https://arxiv.org/abs/2410.20092
 """
@@ -39,9 +39,10 @@ _DRAWING = threading.Lock()
 
 
 class _Task(gymnasium.Wrapper):
-    """A task whose episodes only depend on their seeds, although its environment draws from NumPy's global generator.
+    """A single task, whose episodes only depend on their seeds.
 
-    During a draw, that generator has a state of this task's own, so training's draws do not change.
+    Its environment draws from NumPy's global generator. During a draw, that generator has a state of this task's own,
+    so training's draws do not change.
     """
 
     def __init__(self, env: gymnasium.Env, draws_in_steps: bool) -> None:
@@ -58,15 +59,15 @@ class _Task(gymnasium.Wrapper):
         self.observation_space, self.action_space = env.observation_space, env.action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode of the task; there are no options."""
+        """Begins an episode of the task; it ignores options."""
         if seed is not None:
             self._state = np.random.RandomState(seed).get_state()
         with self._own_draws(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about bounds of actions that some environments rewrite
-            return self.env.reset(seed=seed)
+            return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Takes a step; `goal_achieved` says whether the task was done before it."""
+        """Takes a step; `goal_achieved` says whether the task is done."""
         with self._own_draws() if self._draws_in_steps else contextlib.nullcontext():
             observation, reward, terminated, truncated, info = self.env.step(action)
         info["goal_achieved"] = bool(info["success"])
@@ -84,6 +85,42 @@ class _Task(gymnasium.Wrapper):
                 np.random.set_state(before)
 
 
+class _Goals(_Task):
+    """Five tasks, each with a start and a goal; an observation holds the state and the goal, a state to be reached.
+
+    Attributes:
+        tasks: The options of `reset` for each task. Without options, the seed chooses the task.
+    """
+
+    tasks = tuple({"task_id": number} for number in range(1, 6))
+
+    def __init__(self, env: gymnasium.Env, draws_in_steps: bool) -> None:
+        """Begins an episode, like a single task's environment, and keeps one action space."""
+        # Some of these environments create their action space anew at each use. No seed would reach the random actions
+        # that a reset takes before it observes the goal.
+        kind, self._actions = type(env.unwrapped), env.unwrapped.action_space
+        env.unwrapped.__class__ = type(kind.__name__, (kind,), {"action_space": self._actions})
+        super().__init__(env, draws_in_steps)
+        space = env.observation_space
+        self.observation_space = gymnasium.spaces.Dict({"observation": space, "desired_goal": space})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode of the task that the options name."""
+        if seed is not None:
+            self._actions.seed(seed)
+        state, info = super().reset(seed=seed, options=options)
+        self._goal = info["goal"]
+        return self._with_goal(state), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Takes a step; `goal_achieved` says whether it reached the goal."""
+        state, *others = super().step(action)
+        return self._with_goal(state), *others
+
+    def _with_goal(self, state: np.ndarray) -> dict[str, np.ndarray]:
+        return {"observation": state, "desired_goal": self._goal}
+
+
 def _make(name: str, render_mode: str | None = None) -> gymnasium.Env:
     """Creates the package's environment `name`, which renders images whatever `render_mode` is.
 
@@ -98,7 +135,8 @@ def _make(name: str, render_mode: str | None = None) -> gymnasium.Env:
         warnings.simplefilter("ignore")  # dm_control looks for a display
         with _no_files_left():
             env = gymnasium.make(name, disable_env_checker=True, max_episode_steps=-1)
-        return _Task(env, draws_in_steps="teleport" in name)
+        kind = _Task if "singletask" in name else _Goals
+        return kind(env, draws_in_steps="teleport" in name)
 
 
 @contextlib.contextmanager
@@ -124,10 +162,10 @@ def _no_files_left() -> Iterator[None]:
 
 
 def register() -> None:
-    """Registers the tasks with Gymnasium: five of each environment, and its default task without a number."""
+    """Registers the environments with Gymnasium: with goals, and each of five tasks; without a number its default."""
     for env in OGBENCH_SETS:
-        for task in OGBENCH_TASKS:
-            name = f"{env}-singletask{task}-v0"
+        for task in ("", *(f"-singletask{task}" for task in OGBENCH_TASKS)):
+            name = f"{env}{task}-v0"
             gymnasium.register(
                 f"{OGBENCH_ENVS}{name}",
                 entry_point=f"{__name__}:_make",

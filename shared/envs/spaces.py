@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from numpy.typing import ArrayLike
 
 from shared.envs.boxes import ActionBox
@@ -71,13 +71,37 @@ class Actions(NamedTuple):
         return np.asarray(action) if self.box is None else self.box.clipped(np.asarray(action))
 
 
-def spaces_of(env_id: str, env: gymnasium.Env) -> tuple[Shape, Actions]:
+def sets_goals(env: gymnasium.Env) -> bool:
+    """Whether an environment's observations contain a goal, as `Dict` spaces with a `desired_goal` do."""
+    return isinstance(env.observation_space, Dict) and {"observation", "desired_goal"} <= set(env.observation_space)
+
+
+def spaces_of(env_id: str, env: gymnasium.Env, with_goals: bool = False) -> tuple[Shape, Actions]:
     """The shape of an environment's observations, and its actions.
 
+    Args:
+        env_id: Its name, for messages.
+        env: The environment.
+        with_goals: Whether the environment may set goals. Then its shape is that of a state, and of a goal.
+
     Raises:
-        InputError: The observations are neither a vector nor an image, or the actions neither a vector nor finite.
+        InputError: The observations are neither a vector nor an image, or the actions neither a vector nor finite. Or a
+            goal is not a whole observation.
     """
-    shape, actions = _shape_of(env_id, env.observation_space), env.action_space
+    states, actions = env.observation_space, env.action_space
+    if sets_goals(env):
+        assert isinstance(states, Dict)
+        if not with_goals:
+            raise InputError(
+                f"{env_id!r} sets a goal in each episode: use a goal_conditioned algorithm, or another environment"
+            )
+        states, goals = states["observation"], states["desired_goal"]
+        if states.shape != goals.shape:
+            raise InputError(
+                f"cannot evaluate in {env_id!r}: its goals have shape {goals.shape}, and its observations "
+                f"{states.shape}: goals must be whole observations, because they are states of the data"
+            )
+    shape = _shape_of(env_id, states)
     if isinstance(actions, Discrete):
         return shape, Actions(int(actions.n), finite=True, first=int(actions.start))
     if not isinstance(actions, Box) or len(actions.shape) != 1 or not np.issubdtype(actions.dtype, np.floating):

@@ -98,6 +98,15 @@ class PortableSampledPolicy(PortablePolicy):
         return self.unscaled(self._policy(self.network, self.normalised(observations), noise))
 
 
+class PortableGoalPolicy(PortablePolicy):
+    """Maps observations (E, S) and goals (E, S) of E episodes to actions (E, A), float32."""
+
+    # See PortableSequencePolicy
+    def forward(self, observations: Tensor, goals: Tensor) -> Tensor:  # type: ignore[override]
+        """The actions (E, A) for observations (E, S) and goals (E, S), which are observations too."""
+        return self.unscaled(self._policy(self.network, self.normalised(observations), self.normalised(goals)))
+
+
 class PortableSequencePolicy(PortablePolicy):
     """Maps windows of K steps of E episodes to the actions (E, K, A) at each step, float32."""
 
@@ -131,6 +140,8 @@ def example_inputs(policy: PortablePolicy, shape: Shape, action_dim: int) -> dic
     observations = torch.zeros(2, *axes(shape))
     if isinstance(policy, PortableSampledPolicy):
         return {"observations": observations, "noise": torch.stack([policy.example_noise] * 2)}
+    if isinstance(policy, PortableGoalPolicy):
+        return {"observations": observations, "goals": torch.zeros_like(observations)}
     if not isinstance(policy, PortableSequencePolicy):
         return {"observations": observations}
     steps = policy.network.hp.seq_len

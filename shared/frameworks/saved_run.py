@@ -27,6 +27,7 @@ from shared.runs.configs import from_settings, read_file
 from shared.runs.episodes import cut_after
 from shared.runs.opening import scoring_env
 from shared.runs.own_data import with_corls_prompts
+from shared.runs.settings import GoalConfig
 from shared.runs.validation import NO_ENVIRONMENT
 
 SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
@@ -244,8 +245,8 @@ class SavedRun:
             InputError: As for `trainer`, or the policy needs more than an observation.
         """
         self.check_acts()
-        if self.is_prompted:
-            raise InputError(f"{self.path} is of a sequence model, which acts on more than a state: name another run")
+        if self.is_prompted or self.takes_goals:
+            raise InputError(f"{self.path} holds a policy that acts on more than a state: name another run")
         if self.is_chunked:
             raise InputError(f"{self.path} plays chunks of actions, not an action for each state: name another run")
         act, draw = self.trainer().act, self.draw
@@ -284,6 +285,11 @@ class SavedRun:
     def is_chunked(self) -> bool:
         """Whether the policy chooses several actions at once."""
         return hasattr(self.config, "horizon_length")
+
+    @property
+    def takes_goals(self) -> bool:
+        """Whether the policy is given a goal beside an observation."""
+        return isinstance(self.config, GoalConfig)
 
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation, (S,), with which the run normalised its states; for images (1,) and unused.

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from shared.data.goals import GoalTransitions
 from shared.envs.boxes import ActionUnits
 from shared.envs.evaluation import Evaluator
 from shared.envs.registry import least_memory
@@ -90,6 +91,9 @@ def environment_evaluator(config: DatasetConfig, prepared: Prepared) -> Evaluato
         frame_stack=opened.frame_stack,
     )
     note_cut(evaluator, cut)
+    if unfit := _unfit_goals(isinstance(prepared.dataset, GoalTransitions), evaluator):
+        evaluator.close()
+        raise InputError(f"environment {opened.env_id!r} {unfit}")
     if misfit := _misfit(prepared.dataset, attributes.get("n_actions"), evaluator):
         evaluator.close()
         raise InputError(
@@ -117,6 +121,15 @@ def note_cut(evaluator: Evaluator, steps: int | None) -> None:
     if steps is not None:
         tell_of_cut(evaluator.fingerprint["env"], steps)
         evaluator.fingerprint["max_episode_steps"] = steps
+
+
+def _unfit_goals(wanted: bool, evaluator: Evaluator) -> str | None:
+    """Says what is wrong if only the algorithm or only the environment has goals; otherwise None."""
+    if wanted == evaluator.sets_goals:
+        return None
+    if wanted:
+        return "sets no goals: set eval_env to one that does, such as ogbench/pointmaze-medium-v0, or to none"
+    return "sets a goal in each episode: use a goal_conditioned algorithm, or a dataset with rewards"
 
 
 def _misfit(dataset: Any, n_actions: int | None, evaluator: Evaluator) -> tuple[str, str] | None:

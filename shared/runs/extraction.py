@@ -25,6 +25,7 @@ class Extract(Enum):
     IN_ORDER = auto()  # with the ends of episodes, for chunks of successive rows
     KNOWN = auto()  # only transitions with a known next state, for a dynamics model
     TRAJECTORIES = auto()  # whole trajectories, for sequence models
+    GOALS = auto()  # with the ends of trajectories in place of rewards, for goal-conditioned algorithms
 
 
 class Steps(NamedTuple):

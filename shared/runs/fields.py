@@ -32,6 +32,11 @@ def bounded(default: float | None, low: float, high: float | None = None) -> Any
     return _restricted(default, lambda value: low <= value <= high, f"between {low} and {high}")
 
 
+def multiple(default: int, of: int) -> Any:
+    """A field for whole numbers greater than 0 that `of` divides."""
+    return _restricted(default, lambda value: value > 0 and value % of == 0, f"a multiple of {of}")
+
+
 def unbounded(default: float | None) -> Any:
     """A field for any finite number."""
     return _restricted(default, math.isfinite, "finite")

@@ -55,5 +55,6 @@ def normalised(rows: Any, mean: np.ndarray, std: np.ndarray) -> Any:
     """Normalises the states of held-out rows like the training data; images stay unchanged."""
     if rows.observations.ndim > 2:
         return rows
-    states = {name: getattr(rows, name) for name in ("observations", "next_observations") if hasattr(rows, name)}
+    named = ((name, getattr(rows, name, None)) for name in ("observations", "next_observations", "goals"))
+    states = {name: column for name, column in named if column is not None}
     return rows._replace(**{name: transitions.normalise(column, mean, std) for name, column in states.items()})

@@ -10,6 +10,7 @@ import numpy as np
 from shared import names
 from shared.data import scalers, sequences, transitions
 from shared.data.episodes import Episodes, of_each_transition, of_transitions
+from shared.data.goals import check_shares, extract_goals
 from shared.data.held_out import Raw
 from shared.data.rewards import AS_THEY_ARE, Rewards
 from shared.envs.spaces import shape_of, size_of_statistics
@@ -23,6 +24,7 @@ from shared.runs.own_data import NO_PROMPTS, Prompts
 from shared.runs.settings import (
     DatasetConfig,
     FinetuneConfig,
+    GoalSettings,
     ImitationConfig,
     OfflineConfig,
     RewardsConfig,
@@ -107,6 +109,8 @@ def prepare(config: DatasetConfig, opened: Opened, preparation: Preparation, ori
     """
     if preparation.extract is Extract.TRAJECTORIES:
         return _trajectories(config, opened, origin)
+    if preparation.extract is Extract.GOALS:
+        return _goals(config, opened, preparation, origin)
     steps = _steps(config, preparation)
     limit = opened.limit
     raw, held_out = divided(opened, _share(config))
@@ -170,6 +174,27 @@ def _trajectories(config: DatasetConfig, opened: Opened, origin: Origin | None) 
     unseen = held_out is not opened.read.raw
     rows = HeldOut(measured.observations, measured.actions, rewards, numbers, unseen)
     return prepared._replace(measured=normalised(rows, mean, std))
+
+
+def _goals(config: DatasetConfig, opened: Opened, preparation: Preparation, origin: Origin | None) -> Prepared:
+    """Prepares transitions that are learnt from with goals; the policy is measured with the ends of trajectories."""
+    assert isinstance(config, GoalSettings)
+    check_shares("value", config.value_goals)
+    check_shares("actor", config.actor_goals)
+    raw, held_out = divided(opened, _share(config))
+    dataset = extract_goals(raw, opened.limit)
+    _check_room(config, len(dataset.actions))
+    mean, std = _no_statistics(raw)
+    if statistics := _statistics(config, preparation.normalise, origin):
+        dataset, mean, std = transitions.normalise_states(dataset, statistics)
+    prepared = Prepared(opened, dataset, mean, std, origin, lambda reward: reward)
+    if held_out is None:
+        return prepared
+    measured = extract_goals(held_out, opened.limit)
+    unseen, without_rewards = held_out is not opened.read.raw, np.zeros(len(measured.actions), np.float32)
+    goals = measured.observations[measured.last]
+    rows = HeldOut(measured.observations, measured.actions, without_rewards, measured.last, unseen, goals)
+    return prepared._replace(measured=normalised(thinned(rows), mean, std))
 
 
 def _statistics(config: DatasetConfig, normalise: bool, origin: Origin | None) -> Statistics | None:

@@ -7,6 +7,7 @@ only if its meaning differs. `--help` lists the settings in this file as setting
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from shared.data.goals import Shares
 from shared.runs.encoders import ENCODERS, NO_ENCODER, Reader
 from shared.runs.fields import bounded, bounds, choice, later, positive, unbounded
 
@@ -186,6 +187,54 @@ class ImitationConfig(OfflineConfig):
 
     # Largest dataset accepted, in transitions
     buffer_size: int = bounded(2_000_000, low=1)
+
+
+@dataclass(frozen=True)
+class GoalSettings:
+    """The goals of a batch, as OGBench's code draws them; a part of a goal-conditioned algorithm's hyperparameters."""
+
+    # Discount factor per step, also of the geometric distribution of goals
+    discount: float = bounded(0.99, low=0, high=0.9999)
+    # Share of value goals that are the state itself
+    value_p_curgoal: float = bounded(0.2, low=0, high=1)
+    # Share of value goals that are later states of the same trajectory
+    value_p_trajgoal: float = bounded(0.5, low=0, high=1)
+    # Share of value goals that are any states of the dataset; the three shares sum to 1
+    value_p_randomgoal: float = bounded(0.3, low=0, high=1)
+    # Whether nearer states are more likely value goals, by a geometric distribution; false: all later ones are alike
+    value_geom_sample: bool = True
+    # Share of the policy's goals that are the state itself
+    actor_p_curgoal: float = bounded(0.0, low=0, high=1)
+    # Share of the policy's goals that are later states of the same trajectory
+    actor_p_trajgoal: float = bounded(1.0, low=0, high=1)
+    # Share of the policy's goals that are any states of the dataset; the three shares sum to 1
+    actor_p_randomgoal: float = bounded(0.0, low=0, high=1)
+    # Whether nearer states are more likely goals of the policy, by a geometric distribution
+    actor_geom_sample: bool = False
+    # Whether rewards are 0 in the goal and otherwise -1, rather than 1 and 0
+    gc_negative: bool = True
+
+    @property
+    def value_goals(self) -> Shares:
+        """The kinds of value goals."""
+        return Shares(self.value_p_curgoal, self.value_p_trajgoal, self.value_p_randomgoal, self.value_geom_sample)
+
+    @property
+    def actor_goals(self) -> Shares:
+        """The kinds of the policy's goals."""
+        return Shares(self.actor_p_curgoal, self.actor_p_trajgoal, self.actor_p_randomgoal, self.actor_geom_sample)
+
+
+@dataclass(frozen=True)
+class GoalConfig(ImitationConfig):
+    """A run of a goal-conditioned algorithm."""
+
+    # Dataset: mini/pointmaze-medium-navigate, an OGBench set such as ogbench:antmaze-large-navigate-v0, or a file
+    env: str = "mini/pointmaze-medium-navigate"
+    # Updates between two evaluations
+    eval_freq: int = bounded(100_000, low=1)
+    # Episodes in an evaluation, which take the environment's tasks in turn
+    n_episodes: int = bounded(250, low=1)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class HeldOut(NamedTuple):
         rewards: (n,), as in the file.
         episodes: (n,), the episode of each row, in ascending order.
         unseen: Whether the rows were held out of training.
+        goals: (n, S), the goal that the policy is given in each row; None without goals.
     """
 
     observations: Any
@@ -45,6 +46,7 @@ class HeldOut(NamedTuple):
     rewards: np.ndarray
     episodes: np.ndarray
     unseen: bool
+    goals: np.ndarray | None = None
 
 
 def thinned(rows: HeldOut) -> HeldOut:
@@ -53,8 +55,8 @@ def thinned(rows: HeldOut) -> HeldOut:
     if size <= _MOST:
         return rows
     chosen = np.linspace(0, size - 1, _MOST).astype(int)
-    columns = {name: getattr(rows, name).take(chosen, axis=0) for name in HeldOut._fields if name != "unseen"}
-    return rows._replace(**columns)
+    columns = {name: column for name, column in rows._asdict().items() if name != "unseen" and column is not None}
+    return rows._replace(**{name: column.take(chosen, axis=0) for name, column in columns.items()})
 
 
 class Validation(NamedTuple):
@@ -122,7 +124,8 @@ class ValidationEvaluator:
             rows = slice(first := min(first, len(errors) - size), first + size)
             self._check_open()
             beginning = (np.zeros(size), np.zeros(size, int)) if isinstance(policy, ContextPolicy) else ()
-            actions = np.asarray(policy(self._rows.observations[rows], *beginning))
+            goals = () if self._rows.goals is None else (self._rows.goals[rows],)
+            actions = np.asarray(policy(self._rows.observations[rows], *goals, *beginning))
             errors[rows] = self._errors(actions, self._rows.actions[rows])
         return Validation(np.add.reduceat(errors, self._starts) / self._lengths)
 

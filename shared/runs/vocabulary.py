@@ -33,6 +33,7 @@ class Idea(NamedTuple):
 
 _WEIGHTED = ("awr", "crr")
 _WITH_VAE = ("bcq", "bear", "plas", "finetune/spot")
+_WITH_GOALS = tuple(f"goal_conditioned/{name}" for name in ("crl", "gcivl", "gciql", "hiql", "qrl"))
 _WITH_MODEL = ("model_based/combo", "model_based/mobile", "model_based/mopo")
 
 IDEAS = (
@@ -51,7 +52,9 @@ IDEAS = (
         "max_timesteps",
         "updates in all",
         ("num_train_ops", "update_steps", "max_steps"),
-        dict.fromkeys(("acfql", "fql", "ifql"), ("offline_steps",)) | {"model_based/dynamics": ("max_epochs",)},
+        dict.fromkeys(("acfql", "fql", "ifql"), ("offline_steps",))
+        | {"model_based/dynamics": ("max_epochs",)}
+        | dict.fromkeys((*_WITH_GOALS, "goal_conditioned/gcbc"), ("train_steps",)),
     ),
     Idea(
         "offline_iterations",
@@ -125,6 +128,7 @@ IDEAS = (
         dict.fromkeys(("acfql", "fql", "finetune/fql", "ifql", "finetune/ifql"), ("value_hidden_dims",)),
     ),
     Idea("value_hidden_dims", "widths of V's hidden layers", ("vf_hidden_dims",)),
+    Idea("value_ln", "whether values have LayerNorm", (), dict.fromkeys(_WITH_GOALS, ("layer_norm",))),
     Idea("vae_hidden_dims", "widths of the VAE's hidden layers", ("imitator_hidden",)),
     Idea("critic_n_hiddens", "hidden layers of a critic", ("q_n_hidden_layers",)),
     Idea("actor_ln", "whether the policy has LayerNorm", ("actor_layer_norm",)),
@@ -164,7 +168,20 @@ IDEAS = (
         "inverse_temperature",
         "what an advantage is multiplied by there, in IQL and its kin",
         ("weight_temp",),
-        dict.fromkeys(("iql", "finetune/iql", "xql", "discrete/iql"), ("beta", "temperature")),
+        dict.fromkeys(("iql", "finetune/iql", "xql", "discrete/iql"), ("beta", "temperature"))
+        | {"goal_conditioned/gcivl": ("alpha",)},
+    ),
+    Idea(
+        "low_inverse_temperature",
+        "the same for the low policy's actions",
+        (),
+        {"goal_conditioned/hiql": ("low_alpha",)},
+    ),
+    Idea(
+        "high_inverse_temperature",
+        "the same for the high policy's subgoals",
+        (),
+        {"goal_conditioned/hiql": ("high_alpha",)},
     ),
     Idea("td_lambda", "how far TD(lambda) looks ahead, from 0 to 1", (), {"awr": ("lam",)}),
     Idea(

@@ -112,7 +112,16 @@ RUN = {"onnx": run_onnx, "torchscript": run_torchscript, "npz": run_npz}
 # Run without `--thorough`: a plain network, one with a tanh-squashed normal, one that samples, and a transformer
 ON_THE_SPOT = ("td3_bc", "cql", "bcq", "dt")
 # These are exported in every format. The others use no further operations.
-FURTHER = ("acfql", "ifql", "diffusion_ql", "uwac", "finetune/balanced_replay", "discrete/bcq", "discrete/cql")
+FURTHER = (
+    "acfql",
+    "diffusion_ql",
+    "discrete/bcq",
+    "discrete/cql",
+    "finetune/balanced_replay",
+    "goal_conditioned/gcivl",
+    "ifql",
+    "uwac",
+)
 EVERY_FORMAT = (*ON_THE_SPOT, *FURTHER)
 # Pairs that learn a policy
 ACTING = [name for name, pair in PAIRS.items() if hasattr(pair.torch, "policy")]
@@ -148,6 +157,8 @@ def given(name: str, observations: np.ndarray) -> tuple[np.ndarray, ...]:
     """The inputs of this pair's policy, with these observations in them."""
     if name == "dt":
         return windows(observations)
+    if name.startswith("goal_conditioned/"):
+        return observations, observations[::-1].copy()
     draw = getattr(PAIRS[name].torch, "draw_acting_noise", None)
     if draw is None:
         return (observations,)
@@ -159,14 +170,20 @@ def given(name: str, observations: np.ndarray) -> tuple[np.ndarray, ...]:
 def own_actions(source: SavedRun, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
     """The run's own framework's actions for the inputs that its evaluator would pass."""
     observations, *context = inputs
-    # Environments return double precision.
-    normal = (observations.astype(np.float64) - STATISTICS["state_mean"]) / STATISTICS["state_std"]
+    normal = normalised(observations)
     if source.is_prompted:
         context[1] = (context[1].astype(np.float64) * source.config.reward_scale).astype(np.float32)
+    if source.takes_goals:
+        context = [normalised(goals) for goals in context]
     if source.framework == "torch":
-        return source.trainer().act(normal.astype(np.float32), *context)
+        return source.trainer().act(normal, *context)
     state, _ = source.state()
-    return np.asarray(PAIRS[source.algorithm].jax.act(acting(state), normal.astype(np.float32), *context))
+    return np.asarray(PAIRS[source.algorithm].jax.act(acting(state), normal, *context))
+
+
+def normalised(observations: np.ndarray) -> np.ndarray:
+    """Observations as evaluators normalise those of environments, which are in double precision."""
+    return ((observations.astype(np.float64) - STATISTICS["state_mean"]) / STATISTICS["state_std"]).astype(np.float32)
 
 
 def operations(path: Path) -> set[tuple[str, int]]:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from corl_torch import iql
+from corl_torch.goal_conditioned import gcbc
 from shared import names
 from shared.commands import datasets
 from shared.commands.common import ended
@@ -17,6 +19,7 @@ from shared.data.nsteps import extract_n_steps
 from shared.data.rewards import ShiftedRewards, is_antmaze
 from shared.envs.registry import make_env
 from shared.errors import InputError
+from shared.runs.task import Extract, Preparation, load_task
 from tests import ogbench_files
 
 pytestmark = ogbench_files.NEEDS_OGBENCH
@@ -145,7 +148,8 @@ def test_rewards_of_its_antmaze_stay_as_they_are() -> None:
 
 def test_names() -> None:
     known = names.ogbench_set("ogbench:puzzle-4x4-noisy-singletask-task5-v0")
-    assert known == ("puzzle-4x4-noisy-v0.npz", "ogbench/puzzle-4x4-singletask-task5-v0")
+    assert known == ("puzzle-4x4-noisy-v0.npz", "ogbench/puzzle-4x4-singletask-task5-v0", False)
+    assert names.ogbench_set("ogbench:scene-play-v0") == ("scene-play-v0.npz", "ogbench/scene-v0", True)
     assert names.is_known("ogbench:scene-play-singletask-v0")
     assert names.row_name("ogbench:scene-play-singletask-task5-v0") == "ogbench:scene-play-singletask-v0"
     assert names.row_name("hopper-medium-task5-v0") == "hopper-medium-task5-v0"
@@ -154,7 +158,6 @@ def test_names() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "ogbench:cube-single-play-v0",  # no rewards
         "ogbench:cube-single-play-singletask-task6-v0",
         "ogbench:visual-cube-single-play-singletask-v0",
         "ogbench:antmaze-giant-explore-singletask-v0",
@@ -165,7 +168,7 @@ def test_names() -> None:
 )
 def test_other_names_are_told_the_nearest(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     hint = "nearest: ogbench:|no known name is similar"
-    with pytest.raises(InputError, match=rf"is no single task of OGBench's with states; ({hint})"):
+    with pytest.raises(InputError, match=rf"is no dataset of OGBench's with states; ({hint})"):
         sources.read(name)
     assert ended(datasets.main, ["show", name]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
@@ -302,9 +305,13 @@ def test_commands_know_the_names(
     listed = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("ogbench:")]
     damaged = ("scene-play", "scene-noisy", "puzzle-3x3-play")
     assert listed == [
-        [named(POINT, ""), "pointmaze", "1,202", "2+2", "yes"],
-        [named(CUBE, ""), "cube", "482", "28+5", "yes"],
-        *([named(name, ""), name.partition("-")[0], "damaged", "damaged", "yes"] for name in damaged),
+        [name, env, *facts, "yes"]
+        for of, env, *facts in (
+            (POINT, "pointmaze", "1,202", "2+2"),
+            (CUBE, "cube", "482", "28+5"),
+            *((name, name.partition("-")[0], "damaged", "damaged") for name in damaged),
+        )
+        for name in (f"ogbench:{of}-v0", named(of, ""))
     ]
     assert ended(datasets.main, ["show", named(POINT)]) == 0
     told = capsys.readouterr().out
@@ -315,3 +322,21 @@ def test_commands_know_the_names(
 
 
 # ---- mistakes that the tests above must find -----------------------------------------------------------------------
+
+
+def test_a_set_with_goals_has_the_states_of_its_tasks_and_no_rewards(files: Path) -> None:
+    """An algorithm for one task is told so, and a goal-conditioned one in an environment without goals."""
+    found, of_task = sources.read(f"ogbench:{POINT}-v0"), sources.read(named(POINT))
+    assert found.attributes == {"env_id": "ogbench/pointmaze-medium-v0"}
+    for key in ("observations", "actions", "timeouts"):
+        assert_array_equal(found.raw[key], of_task.raw[key])
+    assert not found.raw["rewards"].any()
+    assert not found.raw["terminals"].any()
+    shown = "ogbench/pointmaze-medium-v0"
+    with pytest.raises(InputError, match=f"environment '{shown}' sets a goal in each episode: use a goal_conditioned"):
+        load_task(iql.TrainConfig(env=f"ogbench:{POINT}-v0"))
+    task = load_task(gcbc.TrainConfig(env=f"ogbench:{POINT}-v0"), Preparation(Extract.GOALS, normalise=False))
+    assert len(task.dataset.last) == 1200
+    task.evaluator.close()
+    with pytest.raises(InputError, match="task1-v0' sets no goals: set eval_env to one that does"):
+        load_task(gcbc.TrainConfig(env=named(POINT)), Preparation(Extract.GOALS, normalise=False))

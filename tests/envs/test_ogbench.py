@@ -37,7 +37,7 @@ def test_every_task_has_its_packages_time_limit() -> None:
     """Neither 1000 steps everywhere nor the length of the data's trajectories."""
     importlib.import_module("ogbench")  # which registers its own names
     tasks = [env_id for env_id in gymnasium.registry if env_id.startswith(names.OGBENCH_ENVS)]
-    assert len(tasks) == 6 * len(names.OGBENCH_SETS) == 6 * 22
+    assert len(tasks) == 7 * len(names.OGBENCH_SETS) == 7 * 22
     for env_id in tasks:
         assert time_limit(env_id) == time_limit(env_id.removeprefix(names.OGBENCH_ENVS)), env_id
     assert (time_limit(CUBE), time_limit("ogbench/humanoidmaze-giant-singletask-v0")) == (200, 4000)
@@ -213,3 +213,46 @@ def test_a_task_without_its_package_says_what_to_install() -> None:
 def test_an_unknown_task_is_told_the_nearest() -> None:
     with pytest.raises(InputError, match="unknown environment 'ogbench/cube-singel-singletask-v0'; use ogbench/cube-"):
         make_env("ogbench/cube-singel-singletask-v0")
+
+
+GOALS = ("ogbench/pointmaze-medium-v0", "ogbench/cube-single-v0")
+
+
+@pytest.mark.parametrize("env_id", GOALS)
+def test_an_episode_with_a_goal_depends_on_its_seed_alone(env_id: str) -> None:
+    """Also the goal, before which the package takes random actions, and whatever came before."""
+    first, other = make_env(env_id), make_env(env_id)
+    other.reset(seed=8, options={"task_id": 2})
+    shown = [env.reset(seed=3, options={"task_id": 1})[0] for env in (first, other)]
+    for key in ("observation", "desired_goal"):
+        assert np.array_equal(shown[0][key], shown[1][key])
+    assert not np.array_equal(shown[0]["desired_goal"], other.reset(seed=4, options={"task_id": 1})[0]["desired_goal"])
+    for env in (first, other):
+        env.close()
+
+
+def test_an_evaluation_takes_the_five_tasks_in_turn_and_gives_the_policy_their_goals() -> None:
+    """A policy that knows the way reaches every goal; one that stands still reaches none."""
+    evaluator = Evaluator(GOALS[0], n_episodes=10, seed=0)
+    maze: Any = make_env(GOALS[0]).unwrapped
+    maze.reset(seed=0)
+    seen: list[np.ndarray] = []
+
+    def ahead(observations: np.ndarray, goals: np.ndarray) -> np.ndarray:
+        seen.append(goals)
+        ways = [maze.get_oracle_subgoal(xy, goal)[0] - xy for xy, goal in zip(observations, goals, strict=True)]
+        return np.clip(ways, -1.0, 1.0).astype(np.float32)
+
+    try:
+        assert evaluator.state_dim == 2
+        assert evaluator.sets_goals
+        played = evaluator(ahead)
+        assert played.outcomes.tolist() == [1.0] * 10
+        assert all(np.array_equal(goals, seen[0]) for goals in seen)
+        cells = [maze.xy_to_ij(goal) for goal in seen[0]]
+        tasks = [info["goal_ij"] for info in maze.task_infos]
+        # A goal is up to a unit beside the middle of its cell.
+        assert [tuple(cell) for cell in cells] == [tuple(task) for task in tasks] * 2
+        assert not evaluator(lambda observations, goals: np.zeros((10, 2), np.float32)).successes.any()
+    finally:
+        evaluator.close()

@@ -1,0 +1,1 @@
+"""Algorithms that learn to reach any state of their data, in PyTorch."""
