@@ -95,7 +95,8 @@ def spaces_of(env_id: str, env: gymnasium.Env, with_goals: bool = False) -> tupl
             raise InputError(
                 f"{env_id!r} sets a goal in each episode: use a goal_conditioned algorithm, or another environment"
             )
-        states, goals = states["observation"], states["desired_goal"]
+        spaces = states.spaces
+        states, goals = spaces["observation"], spaces["desired_goal"]
         if states.shape != goals.shape:
             raise InputError(
                 f"cannot evaluate in {env_id!r}: its goals have shape {goals.shape}, and its observations "
