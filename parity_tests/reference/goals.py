@@ -162,7 +162,7 @@ class Policy:
     def deviation(self) -> Tensor:
         """The deviations, (A,), or 1."""
         if self.rho is None:
-            return torch.ones(ACTION_DIM)
+            return torch.ones_like(self.mu[-1][1])
         low, high = torch.full_like(self.rho, -5.0), torch.full_like(self.rho, 2.0)
         return torch.where(self.rho < low, low, torch.where(self.rho > high, high, self.rho)).exp()
 

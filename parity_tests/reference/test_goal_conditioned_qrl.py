@@ -1,34 +1,33 @@
-"""QRL in its authors' arrangement, in bare arrays: one loss, one gradient, one Adam. Six updates agree within 1e-12.
-
-The layers come from FQL's derivation, and the draws of goals from HIQL's.
-"""
+"""QRL in its authors' arrangement: one loss, one gradient, one Adam, in bare arrays."""
 
 import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from corl_torch.goal_conditioned import qrl
-from parity_tests.reference.common import ACTION_DIM, ROWS, STATE_DIM, Log
-from parity_tests.reference.test_fql import WEIGHTS, Layer, assert_glorot, fixed, layers_of, run
-from parity_tests.reference.test_goal_conditioned_hiql import (
-    Descent,
+from parity_tests.reference.common import ACTION_DIM, STATE_DIM
+from parity_tests.reference.goals import (
+    WEIGHTS,
+    Adam,
+    Batch,
+    File,
+    Policy,
     assert_same_layers,
-    goals_of,
-    in_trajectories,
+    assert_same_policy,
+    fixed,
+    layers_of,
     leaves_of,
-    log_density,
     moved,
-    six_updates_with_goals,
-    spread_of,
-    value_goals_of,
+    rows_of_a_file,
+    run,
+    six_updates,
 )
-from shared.data.goals import GoalTransitions
-from shared.data.transitions import Batch
+from parity_tests.reference.test_fql import assert_glorot
+from shared.frameworks.torch_goals import take_goals
 
 SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "value_hidden_dims": (30, 40), "batch_size": 64}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -64,22 +63,19 @@ def union(x: Tensor, y: Tensor) -> Tensor:
 class Reference:
     """The textbook update."""
 
-    def __init__(self, config: Any, trainer: Any, dataset: GoalTransitions, bound: float) -> None:
-        self.c, self.data, self.bound = config, dataset, bound
-        self.phi, self.dynamics, self.pi = (
-            layers_of(part.net) for part in (trainer.quasimetric, trainer.dynamics, trainer.actor)
-        )
-        values = config.value_ln, len(config.value_hidden_dims)
-        actors = False, len(config.actor_hidden_dims)
-        for layers, (has_norms, hidden) in ((self.phi, values), (self.dynamics, values), (self.pi, actors)):
-            assert [weight.dim() for weight, _ in layers] == [*([2, 1] if has_norms else [2]) * hidden, 2]
-        self.log_lambda = torch.zeros(())
-        numbers = trainer.quasimetric.mix, trainer.actor.log_std
-        self.mix, self.spread = (None if number is None else number.detach().clone() for number in numbers)
-        present = [number for number in (self.mix, self.spread) if number is not None]
-        networks = [self.phi, self.pi, *([self.dynamics] if config.actor_loss == "ddpgbc" else [])]
-        self.descent = Descent([*leaves_of(*networks), self.log_lambda, *present], config.learning_rate)
-        # The branches that batches and actions reach
+    def __init__(self, config: Any, trainer: Any, bound: float) -> None:
+        self.c, self.file, self.policy = config, File(config), Policy(trainer.actor, bound)
+        self.phi, self.dynamics = layers_of(trainer.quasimetric.net), layers_of(trainer.dynamics.net)
+        norms = [1] if config.value_ln else []
+        for layers in (self.phi, self.dynamics):
+            assert [weight.dim() for weight, _ in layers] == [2, *norms] * len(config.value_hidden_dims) + [2]
+        self.l = torch.zeros((), requires_grad=True)
+        mix = trainer.quasimetric.mix
+        self.mix = None if mix is None else mix.detach().clone().requires_grad_()
+        numbers = [self.l] if self.mix is None else [self.l, self.mix]
+        leaves = leaves_of([self.phi, self.dynamics]) + self.policy.leaves() + numbers
+        self.adam = Adam(leaves, config.learning_rate)
+        # The branches that batches reach
         self.reached: set[str] = set()
 
     def reach(self, what: str, where: Tensor) -> None:
@@ -87,34 +83,21 @@ class Reference:
         self.reached |= {f"{what} {x}" for x in where.flatten().tolist()}
 
     def d(self, x: Tensor, y: Tensor, mix: Tensor | None) -> Tensor:
-        """The distance from x to y, (B, 1)."""
+        """The distance from x to y, (B,)."""
         if mix is not None:
             lengths = union(x.unflatten(1, (-1, 8)), y.unflatten(1, (-1, 8)))
             w = 1 / (1 + torch.exp(-mix))
-            return (w * lengths.mean(1) + (1 - w) * lengths.amax(1))[:, None]
+            return w * lengths.mean(1) + (1 - w) * lengths.amax(1)
         half = x.shape[1] // 2
         norm = ((x - y)[:, :half] ** 2).sum(1).clamp(min=1e-12).sqrt()
-        return (norm + (x - y)[:, half:].amax(1).clamp(min=0))[:, None]
+        return norm + (x - y)[:, half:].amax(1).clamp(min=0)
 
-    def batch(self) -> tuple[Tensor, ...]:
-        """A batch with numbers drawn in the authors' order, and the noise of actions."""
-        c, ends, observations = self.c, self.data.last.numpy(), self.data.observations
-        rows = np.random.randint(0, ROWS, c.batch_size)
-        own = value_goals_of(c, rows, ends)
-        shares = c.actor_p_curgoal, c.actor_p_trajgoal, c.actor_p_randomgoal
-        aim = goals_of(rows, ends, shares, c.actor_geom_sample, c.discount)
-        np.random.rand()
-        noise = torch.zeros(c.batch_size, ACTION_DIM) if c.const_std else torch.randn(c.batch_size, ACTION_DIM)
-        states = (observations[chosen] for chosen in (rows, own, aim))
-        return *states, self.data.actions[rows], self.data.next_observations[rows], noise
-
-    def apart(self, s: Tensor, g: Tensor, s2: Tensor) -> dict[str, Tensor]:
+    def apart(self, s: Tensor, g: Tensor, n: Tensor) -> dict[str, Tensor]:
         """The terms that push apart and hold together."""
         z = run(self.phi, s)
-        far, step = self.d(z, run(self.phi, g), self.mix), self.d(z, run(self.phi, s2), self.mix)
+        far, step = self.d(z, run(self.phi, g), self.mix), self.d(z, run(self.phi, n), self.mix)
         self.reach("long step", step > 1)
-        excess = (step - 1).clamp(min=0)
-        c, multiplier = (excess**2).mean(), self.log_lambda.exp()
+        c, multiplier = ((step - 1).clamp(min=0) ** 2).mean(), self.l.exp()
         push = (100 * torch.log(1 + torch.exp(5 - far / 100))).mean()
         return {
             "distance_loss": push + multiplier.detach() * c,
@@ -126,104 +109,83 @@ class Reference:
             "d_step": step.mean(),
         }
 
-    def predicted(self, s: Tensor, a: Tensor, s2: Tensor) -> Tensor:
+    def predicted(self, s: Tensor, a: Tensor, n: Tensor) -> Tensor:
         """The mean distance between true and predicted next latents."""
-        z, z2 = run(self.phi, s), run(self.phi, s2)
+        z, there = run(self.phi, s), run(self.phi, n)
         p = z + run(self.dynamics, z, a)
-        return (self.d(z2, p, self.mix) + self.d(p, z2, self.mix)).sum() / 2 / len(s)
+        return (self.d(there, p, self.mix) + self.d(p, there, self.mix)).sum() / 2 / len(s)
 
-    def shortened(self, s: Tensor, h: Tensor, u: Tensor) -> Tensor:
-        """The negative distance to the goal after actions u, with everything but the actions fixed."""
+    def left(self, s: Tensor, h: Tensor) -> Tensor:
+        """The distance to the goal after the policy's actions, with everything but the policy fixed."""
         phi, mix = fixed(self.phi), None if self.mix is None else self.mix.detach()
-        edge = torch.full_like(u, self.bound)
-        self.reach("drawn beyond", u.abs() > self.bound)
-        u = torch.where(u > edge, edge, torch.where(u < -edge, -edge, u))
+        u = run(self.policy.mu, s, h)
+        if not self.c.const_std:
+            u = u + self.policy.deviation() * torch.randn(u.shape)
+        self.reach("tried beyond", u.abs() > self.policy.bound)
         z = run(phi, s)
-        q = -self.d(z + run(fixed(self.dynamics), z, u), run(phi, h), mix)
-        return -q.mean() / (q.detach().abs().mean() + 1e-6)
+        return self.d(z + run(fixed(self.dynamics), z, self.policy.inside(u)), run(phi, h), mix)
 
-    def weights(self, s: Tensor, h: Tensor, s2: Tensor) -> Tensor:
-        """The weights of the data's actions, (B, 1)."""
+    def weights(self, s: Tensor, h: Tensor, n: Tensor) -> Tensor:
+        """The weights of the data's actions, (B,)."""
         with torch.no_grad():
-            z, z2, goal = (run(self.phi, states) for states in (s, s2, h))
-            nearer = self.d(z, goal, self.mix) - self.d(z2, goal, self.mix)
-        self.reach("capped", self.c.alpha * nearer > math.log(100))
-        return (self.c.alpha * nearer).clamp(max=math.log(100)).exp()
+            z, there, goal = (run(self.phi, states) for states in (s, n, h))
+            exponent = self.c.alpha * (self.d(z, goal, self.mix) - self.d(there, goal, self.mix))
+        self.reach("capped", exponent > math.log(100))
+        return exponent.clamp(max=math.log(100)).exp()
 
-    def losses(self, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        """All terms of the one loss, at the same weights, and the log."""
-        s, g, h, a, s2, noise = batch
-        found, mean = self.apart(s, g, s2), run(self.pi, s, h)
-        std = spread_of(self.spread, mean)
-        likely = log_density(mean, std, a)
+    def terms(self, batch: Batch) -> dict[str, Tensor]:
+        """All terms of the one loss, at the same weights, and the other entries of the log."""
+        s, a, n, g, h = (batch[name] for name in "sangh")
+        found, likely = self.apart(s, g, n), self.policy.log_density(s, h, a)
         if self.c.actor_loss == "awr":
-            return found | {
-                "actor_loss": -(self.weights(s, h, s2) * likely).mean(),
-                "bc_log_prob": likely.mean(),
-            }
-        q_loss, bc_loss = self.shortened(s, h, mean + std * noise), -self.c.alpha * likely.mean()
-        return found | {
-            "dynamics_loss": self.predicted(s, a, s2),
-            "actor_loss": q_loss + bc_loss,
-            "q_loss": q_loss,
-            "bc_loss": bc_loss,
-        }
+            loss = -(self.weights(s, h, n) * likely).mean()
+            return found | {"actor_loss": loss, "bc_log_prob": likely.mean()}
+        left = self.left(s, h)
+        terms = {"q_loss": left.mean() / (left.detach().mean() + 1e-6), "bc_loss": -self.c.alpha * likely.mean()}
+        losses = {"dynamics_loss": self.predicted(s, a, n), "actor_loss": terms["q_loss"] + terms["bc_loss"]}
+        return found | terms | losses
 
-    def update(self) -> Log:
-        """One step of everything."""
-        found = self.losses(self.batch())
+    def update(self) -> dict[str, Tensor]:
+        """One step of everything; the log is from before it."""
+        found = self.terms(self.file.batch())
         parts = ("distance_loss", "lambda_loss", "dynamics_loss", "actor_loss")
-        total = sum((found[part] for part in parts if part in found), torch.zeros(()))
-        logged = {name: value.detach().clone() for name, value in found.items()}
-        self.descent.step(torch.autograd.grad(total, self.descent.leaves))
-        return logged
-
-    @torch.no_grad()
-    def action(self, s: Tensor, g: Tensor) -> Tensor:
-        """The likeliest action within the bounds."""
-        a = run(self.pi, s, g)
-        self.reach("beyond", a.abs() > self.bound)
-        return a.clamp(-self.bound, self.bound)
+        total = torch.stack([found[part] for part in parts if part in found]).sum()
+        self.adam.step(total)
+        return found
 
 
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_qrl(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
+def test_qrl(settings: dict[str, Any], bound: float) -> None:
     """All weights, logs and actions are equal, and the batches reached both sides of each branch."""
     config = qrl.TrainConfig(device="cpu", **settings)
-    rows = in_trajectories(dataset, bound)
-    # Steps of all lengths, the shortest of them 0
-    share = torch.linspace(0, 1, ROWS)[:, None]
-    rows = rows._replace(next_observations=torch.lerp(rows.observations, rows.next_observations, share))
     torch.manual_seed(7)
     trainer = qrl.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
-    moved([trainer.quasimetric, trainer.dynamics, trainer.actor])
-    trainer.actor.net[-1].bias.data += torch.linspace(-2 * bound, 2 * bound, ACTION_DIM)
-    reference = Reference(config, trainer, rows, bound)
-    six_updates_with_goals(qrl, config, trainer, rows, qrl.take_goals, reference.update)
-    assert_same_qrl(trainer, reference)
-    observations, goals = rows.observations[:500], rows.observations[500:1000]
-    found = trainer.act(observations.numpy(), goals.numpy())
-    np.testing.assert_allclose(found, reference.action(observations, goals).numpy(), rtol=0.0, atol=WEIGHTS)
-    what = ("long step", "beyond", "drawn beyond" if config.actor_loss == "ddpgbc" else "capped")
-    assert reference.reached == {f"{x} {way}" for x in what for way in (True, False)}
-
-
-def assert_same_qrl(trainer: Any, reference: Reference) -> None:
-    """Checks all weights of all networks, and all numbers beside them."""
-    ours = [trainer.quasimetric.net, trainer.dynamics.net, trainer.actor.net]
-    theirs: list[list[Layer]] = [reference.phi, reference.dynamics, reference.pi]
-    if reference.c.actor_loss == "awr":
+    moved(trainer, ["quasimetric", "dynamics", "actor"], bound)
+    unit(trainer.quasimetric)
+    reference = Reference(config, trainer, bound)
+    six_updates(qrl, config, trainer, take_goals, reference)
+    if config.actor_loss == "awr":
         # No distance depends on this bias. Its gradient is rounding, by which Adam divides.
         bias, other = trainer.quasimetric.net[-1].bias.data, reference.phi[-1][1].data
         torch.testing.assert_close(bias, other, rtol=0.0, atol=1e-9)
         other.copy_(bias)
-    assert_same_layers(ours, theirs)
-    numbers = (trainer.quasimetric.mix, reference.mix), (trainer.actor.log_std, reference.spread)
-    for mine, other in (*numbers, (trainer.log_lambda(), reference.log_lambda)):
-        assert (mine is None) == (other is None)
-        if mine is not None:
-            torch.testing.assert_close(mine, other, rtol=0.0, atol=WEIGHTS)
+    assert_same_layers([trainer.quasimetric.net, trainer.dynamics.net], [reference.phi, reference.dynamics])
+    torch.testing.assert_close(trainer.log_lambda(), reference.l, rtol=0.0, atol=WEIGHTS)
+    if reference.mix is not None:
+        torch.testing.assert_close(trainer.quasimetric.mix, reference.mix, rtol=0.0, atol=WEIGHTS)
+    assert_same_policy(trainer, reference.policy)
+    what = ("long step", "tried beyond" if config.actor_loss == "ddpgbc" else "capped")
+    assert reference.reached == {f"{x} {way}" for x in what for way in (True, False)}
+
+
+def unit(quasimetric: Any) -> None:
+    """Scales distances so that some steps are longer than 1 and others shorter."""
+    s = torch.tensor(rows_of_a_file()["observations"]).double()
+    z = quasimetric(s).detach()
+    scale = qrl.distance(quasimetric, z[:-1], z[1:]).median().item()
+    quasimetric.net[-1].weight.data /= scale
+    quasimetric.net[-1].bias.data /= scale
 
 
 def test_intervals_that_begin_together() -> None:
