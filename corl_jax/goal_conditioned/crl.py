@@ -164,6 +164,11 @@ def all_products(phi: Array, psi: Array) -> Array:
     return einsum("...id,...jd->...ij", phi, psi) / math.sqrt(phi.shape[-1])
 
 
+def cut(actor: Network, actions: Array) -> Array:
+    """Actions (B, A), clipped to [-max_action, max_action]."""
+    return clamp(actions, -actor.module.max_action, actor.module.max_action)
+
+
 # ---- randomness ----------------------------------------------------------------------------------------------------
 
 
@@ -283,11 +288,6 @@ class CRL(struct.PyTreeNode):
         state = gradient_step(state, "actor", actor_gradient)
         state = gradient_step(state, "critic", critic_gradient)
         return state, metrics
-
-
-def cut(actor: Network, actions: Array) -> Array:
-    """Actions (B, A), clipped to [-max_action, max_action]."""
-    return clamp(actions, -actor.module.max_action, actor.module.max_action)
 
 
 @jax.jit

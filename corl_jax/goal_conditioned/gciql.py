@@ -146,6 +146,11 @@ class Critic(nn.Module):
         return stack([self.q1(inputs), self.q2(inputs)]).squeeze(-1)
 
 
+def cut(actor: Network, actions: Array) -> Array:
+    """Actions (B, A), clipped to [-max_action, max_action]."""
+    return clamp(actions, -actor.module.max_action, actor.module.max_action)
+
+
 # ---- randomness ----------------------------------------------------------------------------------------------------
 
 
@@ -276,11 +281,6 @@ class GCIQL(struct.PyTreeNode):
         state = gradient_step(state, "critic", critic_gradient)
         metrics = {"value_loss": value_loss, "critic_loss": critic_loss, "actor_loss": actor_loss} | of_value | of_actor
         return state, metrics
-
-
-def cut(actor: Network, actions: Array) -> Array:
-    """Actions (B, A), clipped to [-max_action, max_action]."""
-    return clamp(actions, -actor.module.max_action, actor.module.max_action)
 
 
 @jax.jit

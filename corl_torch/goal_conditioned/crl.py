@@ -170,6 +170,11 @@ def all_products(phi: Tensor, psi: Tensor) -> Tensor:
     return einsum("...id,...jd->...ij", phi, psi) / math.sqrt(phi.shape[-1])
 
 
+def cut(actor: Actor, actions: Tensor) -> Tensor:
+    """Actions (B, A), clipped to [-max_action, max_action]."""
+    return clamp(actions, -actor.max_action, actor.max_action)
+
+
 # ---- randomness ----------------------------------------------------------------------------------------------------
 
 
@@ -297,11 +302,6 @@ class CRL:
         learning = ("critic", "value", "actor")
         names = [*learning, *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}
-
-
-def cut(actor: Actor, actions: Tensor) -> Tensor:
-    """Actions (B, A), clipped to [-max_action, max_action]."""
-    return clamp(actions, -actor.max_action, actor.max_action)
 
 
 def policy(actor: Actor, observations: Tensor, goals: Tensor) -> Tensor:

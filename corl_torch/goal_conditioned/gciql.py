@@ -137,6 +137,11 @@ class Critic(nn.Module):
         return stack([self.q1(inputs), self.q2(inputs)]).squeeze(-1)
 
 
+def cut(actor: Actor, actions: Tensor) -> Tensor:
+    """Actions (B, A), clipped to [-max_action, max_action]."""
+    return clamp(actions, -actor.max_action, actor.max_action)
+
+
 # ---- randomness ----------------------------------------------------------------------------------------------------
 
 
@@ -279,11 +284,6 @@ class GCIQL:
         learning = ("value", "critic", "actor")
         names = [*learning, "critic_target", *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}
-
-
-def cut(actor: Actor, actions: Tensor) -> Tensor:
-    """Actions (B, A), clipped to [-max_action, max_action]."""
-    return clamp(actions, -actor.max_action, actor.max_action)
 
 
 def policy(actor: Actor, observations: Tensor, goals: Tensor) -> Tensor:
