@@ -274,6 +274,7 @@ def test_published_scores_are_found_by_the_names_of_runs() -> None:
     assert published.CORL.score("IQL", "mini/hopper-medium-replay") == ""
     assert published.FQL.score("FQL", f"{CUBES}-task3-v0") == "22 ± 5 (8)"
     assert published.FQL.score("ReBRAC", MEDIUM) == ""
+    assert published.OGBENCH.score("HIQL", "ogbench:antmaze-giant-navigate-v0") == "65 ± 5 (8)"
 
 
 def test_the_online_phase_is_compared_with_published_results(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Published scores, by algorithm and dataset, from CORL's and OfflineRL-Kit's READMEs and FQL's paper."""
+"""Published scores by algorithm and dataset, from CORL's and OfflineRL-Kit's READMEs, and FQL's and OGBench's papers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,17 @@ KIT = Published(
 )
 """The table in OfflineRL-Kit's README (https://github.com/yihaosun1124/OfflineRL-Kit, commit e3ce697)."""
 
-SOURCES = (CORL, FQL, KIT)
+OGBENCH = Published(
+    "OGBench's",
+    "OGBench's published figures are of eight seeds, the mean of the last three evaluations of five tasks. We have "
+    "them from another project's copy of its tables. CRL was computed in another way then.",
+    8,
+    0,
+    _read("ogbench_scores"),
+)
+"""Tables 2 and 5 of Park et al., OGBench, 2024 (https://arxiv.org/abs/2410.20092), for its datasets with states."""
+
+SOURCES = (CORL, FQL, KIT, OGBENCH)
 
 
 class PublishedPhases(NamedTuple):
