@@ -1,4 +1,4 @@
-"""Published scores by algorithm and dataset, from CORL's and OfflineRL-Kit's READMEs, and FQL's and OGBench's papers."""
+"""Published scores by algorithm and dataset: CORL's and OfflineRL-Kit's READMEs, FQL's and OGBench's papers."""
 
 import json
 from collections.abc import Mapping, Sequence
