@@ -51,4 +51,8 @@ PAIR = Adapter(
         | {"actor_p_trajgoal": 0.5, "actor_p_randomgoal": 0.5, "actor_geom_sample": True}
         | {"discount": 0.9, "tau": 0.1, "iql_tau": 0.8, "learning_rate": 1e-3},
     },
+    tolerances={
+        # At full size, the rows' errors partly cancel in the gradient of a value's last bias, a single number: 1.2e-5.
+        "float32": {"update": 5e-5},
+    },
 )
