@@ -13,7 +13,7 @@ import yaml
 from shared.errors import InputError
 from shared.runs import configs
 from shared.runs.configs import cli, dataset_row, dump, parse
-from shared.runs.fields import bounded, check, choice, numbers, positive, widths
+from shared.runs.fields import bounded, check, choice, multiple, numbers, positive, widths
 from shared.runs.settings import RunConfig
 
 
@@ -58,6 +58,8 @@ class Config(Base, RunConfig):
     hidden_dims: tuple[int, ...] = widths(400, 300)
     # Largest gradient
     clip_grad: float | None = positive(0.25)
+    # Numbers in a latent
+    latent_dim: int = multiple(64, of=8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,6 +180,8 @@ def test_text_becomes_a_value_of_the_fields_type(flag: str, text: str, value: An
         ("hidden_dims", "[64, 0]", "hidden_dims must be one or more numbers of at least 1, not (64, 0)"),
         ("hidden_dims", "[64, 1.5]", "--hidden_dims must be a list of whole numbers, not '[64, 1.5]'"),
         ("clip_grad", "0", "clip_grad must be finite and greater than 0, not 0.0"),
+        ("latent_dim", "12", "latent_dim must be a multiple of 8, not 12"),
+        ("latent_dim", "0", "latent_dim must be a multiple of 8, not 0"),
     ],
 )
 def test_a_bad_value_is_refused(flag: str, text: str, message: str) -> None:
