@@ -55,8 +55,8 @@ PAIR = Adapter(
         "awr": SMALL | {"actor_loss": "awr", "alpha": 200.0},
     },
     tolerances={
-        # Where ends of intervals almost meet, rounding decides whose gradient it is. At full size this happens in a few of
-        # half a million pairs, and moves a moment by 1.7e-3 of its size (float64: 4e-15).
+        # Where ends of intervals almost meet, rounding decides whose gradient it is. At full size this happens in a few
+        # of half a million pairs, and moves a moment by 1.7e-3 of its size (float64: 4e-15).
         "float32": {"update": 5e-3},
     },
 )
