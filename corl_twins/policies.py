@@ -65,7 +65,11 @@ class Policy:
         self._act = self._saved.policy(self._seed, self.framework)
 
     def __call__(
-        self, observations: ArrayLike, returns: ArrayLike | None = None, lengths: ArrayLike | None = None
+        self,
+        observations: ArrayLike,
+        returns: ArrayLike | None = None,
+        lengths: ArrayLike | None = None,
+        goals: ArrayLike | None = None,
     ) -> np.ndarray:
         """The actions for one observation, or for the observations of several episodes that are stepped together.
 
@@ -74,20 +78,22 @@ class Policy:
             returns: (E,), the sum of each episode's rewards so far. Only a Decision Transformer needs this.
             lengths: (E,), the steps of each episode so far. A Decision Transformer needs this. A policy that draws
                 random numbers restarts them for an episode whose length is 0; without lengths it continues to draw.
+            goals: Of the shape of `observations`, the states to reach; only for a goal-conditioned policy.
 
         Returns:
             (A,) or (E, A), float32, in the environment's own units; finite actions are () or (E,), counted from 0.
 
         Raises:
-            InputError: The observations have another shape, or a Decision Transformer gets no returns and lengths.
+            InputError: The observations have another shape, a Decision Transformer gets no returns and lengths, or
+                goals are missing, have another shape or are not needed.
         """
         from shared.envs.evaluation import ContextPolicy
 
         rows, alone = self._rows(observations)
-        if not isinstance(self._act, ContextPolicy):
-            actions = self._act(rows)
-        else:
+        if isinstance(self._act, ContextPolicy):
             actions = self._act(rows, *self._progress(len(rows), returns, lengths))
+        else:
+            actions = self._act(rows, *self._goals(observations, goals))
         mean, std = self._action_statistics
         actions = np.asarray(actions)
         if not np.issubdtype(actions.dtype, np.integer):
@@ -108,6 +114,19 @@ class Policy:
             return rows, alone
         mean, std = self._statistics
         return ((rows - mean) / std).astype(np.float32), alone
+
+    def _goals(self, observations: ArrayLike, goals: ArrayLike | None) -> list[np.ndarray]:
+        """The goals in the network's form, if the policy is given any."""
+        from shared.errors import InputError
+
+        if self._saved.takes_goals != (goals is not None):
+            advice = "pass goals of the shape of the observations" if goals is None else "leave out goals"
+            raise InputError(
+                f"{self.algorithm} learns a policy {'with' if goals is None else 'without'} goals: {advice}"
+            )
+        if goals is not None and np.shape(goals) != np.shape(observations):
+            raise InputError(f"goals have shape {np.shape(goals)}: pass {np.shape(observations)}, as for observations")
+        return [] if goals is None else [self._rows(goals)[0]]
 
     def _progress(
         self, rows: int, returns: ArrayLike | None, lengths: ArrayLike | None
@@ -154,7 +173,7 @@ def load_policy(run: Run | str | PathLike[str], framework: str | None = None, se
 
 
 def evaluate(
-    policy: Policy | Callable[[np.ndarray], ArrayLike],
+    policy: Policy | Callable[..., ArrayLike],
     env: str | HasDataset | None = None,
     episodes: int = 10,
     seed: int | None = None,
@@ -165,8 +184,9 @@ def evaluate(
 
     Args:
         policy: The result of `load_policy`, or any function from observations (episodes, S) to actions (episodes, A).
-            Observations are float32, as the environment gives them. Finite actions are whole numbers (episodes,),
-            counted from 0. A row of an episode that has ended has no effect.
+            Observations are float32, as the environment gives them. If it sets goals, the function also gets these,
+            (episodes, S). Finite actions are whole numbers (episodes,), counted from 0. A row of an episode that has
+            ended has no effect.
         env: A Gymnasium environment's name, or a dataset as in `train`, whose environment is then used. None means the
             environment that scored the run; a function of your own needs a name.
         episodes: The number of episodes.
@@ -198,14 +218,12 @@ def evaluate(
     return Evaluation(score, evaluator.scale.metric, played.returns, played.lengths)
 
 
-def _checked(
-    policy: Callable[[np.ndarray], ArrayLike], shape: tuple[int, ...], finite: bool
-) -> Callable[[np.ndarray], np.ndarray]:
+def _checked(policy: Callable[..., ArrayLike], shape: tuple[int, ...], finite: bool) -> Callable[..., np.ndarray]:
     """Wraps a policy to check its actions."""
     from shared.errors import InputError
 
-    def act(observations: np.ndarray) -> np.ndarray:
-        actions: Any = np.asarray(policy(observations))
+    def act(*inputs: np.ndarray) -> np.ndarray:
+        actions: Any = np.asarray(policy(*inputs))
         if actions.shape != shape:
             raise InputError(f"the policy returned actions of shape {actions.shape}: return {shape}, a row an episode")
         if finite and not np.issubdtype(actions.dtype, np.integer):

@@ -21,6 +21,7 @@ from shared.errors import InputError
 from shared.frameworks.saved_run import SavedRun, find
 from shared.frameworks.twins import algorithms as files
 from shared.runs.run import Run
+from tests import ogbench_files
 
 pytestmark = pytest.mark.usefixtures("in_haste")
 
@@ -31,7 +32,7 @@ SURFACE = {
     "Evaluation": "(score, metric, returns, lengths)",
     "InputError": "(message)",
     "Policy": "(saved, framework, seed=None)",
-    "Policy.__call__": "(self, observations, returns=None, lengths=None)",
+    "Policy.__call__": "(self, observations, returns=None, lengths=None, goals=None)",
     "Run": "(folder)",
     "algorithms": "()",
     "evaluate": "(policy, env=None, episodes=10, seed=None)",
@@ -149,6 +150,28 @@ def test_an_evaluation_is_that_of_the_run(run: corl_twins.Run) -> None:
     assert as_function.metric == run.metric
     played = play(SavedRun.open(find(run.folder)), 3, 5, None)
     assert_allclose(corl_twins.evaluate(run.policy, episodes=3, seed=5).returns, played.returns, rtol=1e-3)
+
+
+@ogbench_files.NEEDS_OGBENCH
+def test_a_goal_conditioned_policy_is_given_goals(train: Callable[..., corl_twins.Run]) -> None:
+    """In evaluations by the environment, from Python by the caller."""
+    small = {"actor_hidden_dims": (8,), "batch_size": 4, "max_episode_steps": 20}
+    run = train("goal_conditioned/gcbc", framework="torch", **small)
+    observations = np.random.default_rng(1).normal(size=(4, 2))
+    actions = run.policy(observations, goals=observations[::-1])
+    assert actions.shape == (4, 2)
+    assert_allclose(run.policy(observations[1], goals=observations[2]), actions[1], rtol=1e-4)
+    assert run.metric == "success_percent"
+
+    def toward(seen: np.ndarray, goals: np.ndarray) -> np.ndarray:
+        assert seen.shape == goals.shape == (5, 2)
+        return np.clip(goals - seen, -1.0, 1.0)
+
+    assert len(corl_twins.evaluate(toward, run.policy.env, episodes=5).returns) == 5
+    with pytest.raises(InputError, match="learns a policy with goals: pass goals of the shape of the observations"):
+        run.policy(observations)
+    with pytest.raises(InputError, match=r"goals have shape \(2,\): pass \(4, 2\), as for observations"):
+        run.policy(observations, goals=observations[0])
 
 
 def test_arrays_take_the_place_of_a_name(train: Callable[..., corl_twins.Run]) -> None:
