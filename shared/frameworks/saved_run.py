@@ -245,8 +245,10 @@ class SavedRun:
             InputError: As for `trainer`, or the policy needs more than an observation.
         """
         self.check_acts()
-        if self.is_prompted or self.takes_goals:
-            raise InputError(f"{self.path} holds a policy that acts on more than a state: name another run")
+        if self.is_prompted:
+            raise InputError(f"{self.path} is of a sequence model, which acts on more than a state: name another run")
+        if self.takes_goals:
+            raise InputError(f"{self.path} is given a goal, not a state alone: name another run")
         if self.is_chunked:
             raise InputError(f"{self.path} plays chunks of actions, not an action for each state: name another run")
         act, draw = self.trainer().act, self.draw

@@ -91,7 +91,7 @@ def test_an_unknown_algorithm_is_an_error(monkeypatch: pytest.MonkeyPatch, capsy
     with pytest.raises(SystemExit) as exit:
         together.main()
     assert exit.value.code == 2
-    assert "unknown: iqll; there are any_percent_bc" in capsys.readouterr().err
+    assert "unknown: iqll; there are acfql" in capsys.readouterr().err
 
 
 def test_a_row_of_what_ships_holds_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -393,7 +393,7 @@ def test_a_twins_run_is_not_the_other_twins(unfinished: Path) -> None:
 
 def test_a_finished_run_says_so(tmp_path: Path) -> None:
     run = train("torch", "td3_bc", tmp_path, max_timesteps=4)
-    with pytest.raises(InputError, match="is finished: to train on from its weights, give its checkpoint as --load_mo"):
+    with pytest.raises(InputError, match="is finished: to train on from its weights, set load_model to its checkpoi"):
         train("torch", "td3_bc", tmp_path, max_timesteps=4, resume=str(run))
 
 
