@@ -20,6 +20,8 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 class Adapter(GoalPair):
     """This pair's overrides."""
 
+    compiled_in = "float32"
+
     outputs = staticmethod(outputs)
 
     def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:

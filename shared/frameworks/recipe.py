@@ -151,6 +151,8 @@ def _step(node: Node) -> list[Any]:
     if node.target is aten.mean.dim:
         inputs, axes, *keeps = arguments
         return ["means", inputs, axes, any(keeps)]
+    if node.target is aten.sum.dim_IntList and len(arguments) == 2:
+        return ["sum", arguments[0], *arguments[1]]
     if node.target is aten.concatenate.default and arguments[1] == -1:
         return ["concatenate", *arguments[0]]
     if node.target is operator.getitem and arguments[0].target is aten.chunk.default:

@@ -118,7 +118,7 @@ FURTHER = (
     "discrete/bcq",
     "discrete/cql",
     "finetune/balanced_replay",
-    "goal_conditioned/gcivl",
+    "goal_conditioned/hiql",
     "ifql",
     "uwac",
 )

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from boxes import GREY, INK
+from boxes import GREY
 from sketching import pen
 from sketching.pen import AMBER, SKY
 
@@ -16,10 +16,10 @@ def goal_conditioned_hiql(figure: Figure) -> None:
     value = true + 0.035 * np.sin(97.0 * way) * np.cos(31.0 * way) + 0.02 * np.sin(61.0 * way + 1.0)
     pen.curve(axes, way, true, GREY, lw=1.2, ls="--")
     pen.curve(axes, way, value, SKY, lw=1.6)
-    for place, colour, marker, size in ((23, INK, "o", 7), (26, INK, "o", 7), (52, AMBER, "*", 16)):
+    for place, colour, marker, size in ((23, GREY, "o", 7), (26, GREY, "o", 7), (52, AMBER, "*", 16)):
         pen.point(axes, way[place], value[place], colour, marker, size)
-    pen.label(axes, way[23], value[23] + 0.1, "s", INK)
-    pen.label(axes, way[26] + 0.02, value[26] - 0.1, "s'", INK)
+    pen.label(axes, way[23], value[23] + 0.1, "s")
+    pen.label(axes, way[26] + 0.02, value[26] - 0.1, "s'")
     pen.label(axes, way[52], value[52] + 0.12, "subgoal", AMBER)
     pen.label(axes, 0.98, 0.62, "goal", ha="right")
     pen.upright(axes, 1.0)
@@ -41,6 +41,6 @@ def goal_conditioned_qrl(figure: Figure) -> None:
         pen.point(axes, x, 2.4, SKY, size=6)
     for end, direction, name in ((1.6, -1.0, "s"), (8.4, 1.0, "g")):
         pen.pull(axes, (end + 0.25 * direction, 2.4), (end + 1.4 * direction, 2.4), AMBER)
-        pen.label(axes, end, 2.95, name, INK)
+        pen.label(axes, end, 2.95, name)
     pen.label(axes, 5.0, 3.0, "each step at most 1", SKY)
     pen.label(axes, 5.0, 4.3, "as far apart as the shortest way allows", AMBER)
