@@ -5,13 +5,15 @@ speed (EDAC's does on a CPU).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
 from typing import Any
 
-from benchmarks.results import Block
+import numpy as np
+
+from benchmarks.results import DISTURBED, Block, spread
 from benchmarks.rungs import RUNGS
 from benchmarks.subjects import subject
 from benchmarks.work import full_precision, matmul_peak
@@ -63,3 +65,36 @@ class Processes:
         """Ends the process, which frees its memory."""
         if self._process:
             self._process.shutdown()
+
+
+def in_turns(
+    processes: Mapping[str, Processes],
+    prepare: Callable[[str, str], Any],
+    timed_block: Callable[[str, str], Block],
+    name: str,
+    updates: int,
+    blocks: int,
+) -> dict[str, Any]:
+    """Updates per second of each program of an algorithm, by the program's name.
+
+    Args:
+        processes: A process for each program; the programs take turns.
+        prepare: Called in a process with `name` and its program, before the first block.
+        timed_block: Times a block; called likewise.
+        name: The algorithm, or the case of it.
+        updates: The updates in a block.
+        blocks: The blocks of each program.
+    """
+    for program, process in processes.items():
+        process.run(prepare, name, program)
+    found: dict[str, list[Block]] = {program: [] for program in processes}
+    for _ in range(blocks):
+        for program, process in processes.items():
+            found[program].append(process.run(timed_block, name, program))
+    return {
+        program: {
+            "updates_per_second": spread(updates / np.array([block.seconds for block in timings])),
+            "blocks_undisturbed": sum(block.others < DISTURBED for block in timings),
+        }
+        for program, timings in found.items()
+    }

@@ -12,11 +12,10 @@ from functools import cache
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 from tqdm import tqdm
 
-from benchmarks.blocks import Processes, timed
-from benchmarks.results import DISTURBED, Block, numerics, spread, write
+from benchmarks.blocks import Processes, in_turns, timed
+from benchmarks.results import Block, numerics, write
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
 from benchmarks.subjects import Subject
 from shared.envs.spaces import axes
@@ -88,23 +87,6 @@ def timed_block(name: str, program: str) -> Block:
     return timed(warm_block(name, program))
 
 
-def measured(name: str, processes: Mapping[str, Processes]) -> dict[str, Any]:
-    """Updates per second of each program of a case, by the program's name."""
-    for program, process in processes.items():
-        process.run(prepare, name, program)
-    blocks: dict[str, list[Block]] = {program: [] for program in processes}
-    for _ in range(BLOCKS):
-        for program, process in processes.items():
-            blocks[program].append(process.run(timed_block, name, program))
-    return {
-        program: {
-            "updates_per_second": spread(CASES[name].updates / np.array([block.seconds for block in found])),
-            "blocks_undisturbed": sum(block.others < DISTURBED for block in found),
-        }
-        for program, found in blocks.items()
-    }
-
-
 def table(summary: Mapping[str, Any]) -> str:
     """Formats a results file as a Markdown table."""
     lines = [
@@ -137,7 +119,8 @@ def main() -> None:
     with ExitStack() as stack:
         processes = {program: stack.enter_context(closing(Processes())) for program in PROGRAMS}
         for name in tqdm(CASES, unit="case"):
-            cases[name] = {**facts(name), "programs": measured(name, processes)}
+            found = in_turns(processes, prepare, timed_block, name, CASES[name].updates, BLOCKS)
+            cases[name] = {**facts(name), "programs": found}
     summary = {"versions": versions("torch", "jax", "jaxlib"), **numerics(), "load_before": before, "cases": cases}
     print(table(summary))
     write("images", "images", summary)

@@ -71,6 +71,29 @@ def host_batches(subject: Subject) -> Callable[[], Any]:
     return _one_by_one(subject, update)
 
 
+def host_draws(subject: Subject) -> Callable[[], Any]:
+    """Calls a program for each update, on rows that the host also draws; the program draws only its noise.
+
+    This is how OGBench's own loop trains its goal-conditioned algorithms.
+    """
+    pair, twin, config = subject.pair, subject.pair.torch, _config(subject)
+    key, dataset = jax.random.key(DRAWS_SEED), torch_data.to_device(subject.columns, torch.device("cpu"))
+    draw = pair.torch_draws(twin.TrainConfig(**subject.settings), subject.columns, subject.action_dim, "cpu")
+    few = jax.tree.map(lambda column: column[:2], subject.columns)
+
+    @partial(jax.jit, donate_argnums=0)
+    def learn(state: Any, batch: Any, step: jax.Array) -> tuple[Any, Any]:
+        # The compiler leaves out the rows, because nothing uses them.
+        _, noise = pair.jax.draw_noise(key, step, state.hp, *pair.draw_inputs(few, subject.action_dim))
+        return state.update(batch, noise)
+
+    def update(state: Any, step: int) -> tuple[Any, Any]:
+        rows = pair.take(twin, dataset, draw()[0], config)
+        return learn(state, jax.tree.map(lambda column: column.numpy(), rows), step)
+
+    return _one_by_one(subject, update)
+
+
 def device_batches(subject: Subject) -> Callable[[], Any]:
     """Calls a program for each update, which draws and gathers its batch on the device."""
     pair, config = subject.pair, _config(subject)

@@ -309,7 +309,7 @@ class ACFQL(struct.PyTreeNode):
     def critic_loss(self, critic: Network, batch: Chunks, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The squared error of both critics to the same target, the mean over both.
 
-        A chunk that goes on in the next episode counts with an error of 0.
+        A chunk that reaches into the next episode counts with an error of 0.
         """
         target = self.td_target(batch, noise)
         q = critic(batch.observations, batch.actions)

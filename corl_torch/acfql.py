@@ -315,7 +315,7 @@ class ACFQL:
     def critic_loss(self, batch: Chunks, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared error of both critics to the same target, the mean over both.
 
-        A chunk that goes on in the next episode counts with an error of 0.
+        A chunk that reaches into the next episode counts with an error of 0.
         """
         critic = self.critic
         target = self.td_target(batch, noise)

@@ -197,7 +197,6 @@ def evaluate(
     """
     enter()
     from shared.envs.evaluation import Evaluator
-    from shared.envs.scores import scale
     from shared.errors import InputError
 
     if isinstance(policy, Policy):
@@ -208,7 +207,7 @@ def evaluate(
     else:
         env_id, source = scoring_environment(env)
         stated = None if source is None or source.attributes.get("env_id") != env_id else source.attributes
-        evaluator = Evaluator(env_id, episodes, seed or 0, reported=scale(env_id, stated))
+        evaluator = Evaluator(env_id, episodes, seed or 0, stated=stated)
         act = _checked(policy, (episodes, *evaluator.actions.shape), evaluator.actions.finite)
     try:
         played = evaluator(act)

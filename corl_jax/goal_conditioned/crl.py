@@ -131,7 +131,7 @@ class Codes(nn.Module):
         self.psi = mlp(*sizes)
 
     def __call__(self, goals: Array, *inputs: Array) -> tuple[Array, Array]:
-        """The codes (B, D) of the inputs side by side, and those of goals (B, S)."""
+        """The codes (B, D) of the inputs side by side, and the codes of goals (B, S)."""
         return self.phi(concatenate(inputs, axis=-1)), self.psi(goals)
 
 
@@ -148,7 +148,7 @@ class Critic(nn.Module):
         self.q2 = Codes(*sizes)
 
     def __call__(self, goals: Array, observations: Array, actions: Array) -> tuple[Array, Array]:
-        """The codes (2, B, D) of actions (B, A) in observations (B, S), and those of goals (B, S)."""
+        """The codes (2, B, D) of actions (B, A) in observations (B, S), and of goals (B, S)."""
         phi1, psi1 = self.q1(goals, observations, actions)
         phi2, psi2 = self.q2(goals, observations, actions)
         return stack([phi1, phi2]), stack([psi1, psi2])
@@ -220,7 +220,7 @@ def gradient_step(state: "CRL", part: str, gradient: Network) -> "CRL":
 
 
 def contrastive_loss(phi: Array, psi: Array) -> Array:
-    """The binary cross-entropy of telling each row's own goal from those of the other rows."""
+    """The binary cross-entropy of telling each row's own goal from the other rows' goals."""
     logits = all_products(phi, psi)
     own = eye(logits.shape[-1], dtype=logits.dtype)
     return (logaddexp(logits, zeros_like(logits)) - own * logits).mean()

@@ -138,7 +138,7 @@ class Codes(nn.Module):
         self.psi = mlp(state_dim, hidden_dims, layer_norm, latent_dim)
 
     def forward(self, goals: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The codes (B, D) of the inputs side by side, and those of goals (B, S)."""
+        """The codes (B, D) of the inputs side by side, and the codes of goals (B, S)."""
         return self.phi(concatenate(inputs, axis=-1)), self.psi(goals)
 
 
@@ -154,7 +154,7 @@ class Critic(nn.Module):
         self.q2 = Codes(*sizes)
 
     def forward(self, goals: Tensor, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """The codes (2, B, D) of actions (B, A) in observations (B, S), and those of goals (B, S)."""
+        """The codes (2, B, D) of actions (B, A) in observations (B, S), and of goals (B, S)."""
         phi1, psi1 = self.q1(goals, observations, actions)
         phi2, psi2 = self.q2(goals, observations, actions)
         return stack([phi1, phi2]), stack([psi1, psi2])
@@ -221,7 +221,7 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def contrastive_loss(phi: Tensor, psi: Tensor) -> Tensor:
-    """The binary cross-entropy of telling each row's own goal from those of the other rows."""
+    """The binary cross-entropy of telling each row's own goal from the other rows' goals."""
     logits = all_products(phi, psi)
     own = eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
     return (logaddexp(logits, zeros_like(logits)) - own * logits).mean()

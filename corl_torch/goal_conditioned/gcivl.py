@@ -3,7 +3,7 @@
 Its twin is `corl_jax/goal_conditioned/gcivl.py`.
 
 Park et al., OGBench: Benchmarking Offline Goal-Conditioned RL, 2024, https://arxiv.org/abs/2410.20092. The values are
-those of HIQL, https://arxiv.org/abs/2307.11949, without its representation.
+learnt as in HIQL, https://arxiv.org/abs/2307.11949, without its representation.
 """
 
 import copy

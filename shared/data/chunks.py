@@ -11,7 +11,7 @@ from shared.errors import InputError
 
 
 class Chunks(NamedTuple):
-    """A batch of B chunks: h successive rows each, which may go on in the next episode.
+    """A batch of B chunks: h successive rows each, some of which may belong to the next episode.
 
     Attributes:
         observations: (B, S), of the first row.

@@ -2,7 +2,7 @@
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -13,7 +13,7 @@ from shared.envs.boxes import NEUTRAL, ActionUnits
 from shared.envs.goals import has_goals, is_goal, state_of, tasks_of
 from shared.envs.images import stacked
 from shared.envs.registry import fingerprint, make_env
-from shared.envs.scores import Scale, scale
+from shared.envs.scores import scale
 from shared.envs.spaces import axes, kept_as, sets_goals, spaces_of
 from shared.errors import InputError
 
@@ -215,7 +215,7 @@ class Evaluator:
         max_steps: int | None = None,
         units: ActionUnits = NEUTRAL,
         make: Callable[[str], gymnasium.Env] = make_env,
-        reported: Scale | None = None,
+        stated: Mapping[str, Any] | None = None,
         frame_stack: int = 1,
     ) -> None:
         """Makes the environments.
@@ -231,7 +231,7 @@ class Evaluator:
             max_steps: The step after which an episode is cut, unless its environment ends it before.
             units: Converts the policy's actions to the environment's.
             make: Makes an environment by name.
-            reported: The scale on which outcomes are reported; None derives it from the environment's name.
+            stated: The attributes of a file from this environment, which may state the returns that count as 0 and 100.
             frame_stack: Number of frames in an observation of images, the newest last.
 
         Raises:
@@ -250,7 +250,9 @@ class Evaluator:
         self._tasks = tasks_of(self._envs[0])
         self.action_dim, self.max_action = self.actions.size, self.actions.bound
         self.fingerprint: dict[str, Any] = {**fingerprint(env_id, self._envs[0]), "episodes": n_episodes, "seed": seed}
-        self.scale, self.has_goals = reported or scale(env_id), has_goals(env_id)
+        if self.sets_goals:
+            self.fingerprint["sets_goals"] = True
+        self.scale, self.has_goals = scale(env_id, {**(stated or {}), **self.fingerprint}), has_goals(env_id)
         self.outcomes = self.scale.of
         self.mean, self.std = np.asarray(mean), np.asarray(std)
         self.units = units

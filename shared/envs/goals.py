@@ -25,5 +25,8 @@ def state_of(observation: Any) -> Any:
 
 
 def is_goal(reward: float, info: Mapping[str, Any]) -> bool:
-    """Whether a step has reached the goal: by the environment's statement, else by a positive reward."""
-    return bool(info["goal_achieved"]) if "goal_achieved" in info else reward > 0
+    """Whether a step has reached the goal: by the environment's statement, else by a positive reward.
+
+    The statement's name differs between packages: D4RL's, ours or OGBench's, and Gymnasium-Robotics'.
+    """
+    return next((bool(info[name]) for name in ("goal_achieved", "success", "is_success") if name in info), reward > 0)

@@ -122,7 +122,20 @@ class _Goals(_Task):
 
 
 def _make(name: str, render_mode: str | None = None) -> gymnasium.Env:
-    """Creates the package's environment `name`, which renders images whatever `render_mode` is.
+    """Creates the environment `name`, which renders images whatever `render_mode` is.
+
+    Raises:
+        InputError: The package is not installed.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # dm_control looks for a display
+        env = of_the_package(name, disable_env_checker=True, max_episode_steps=-1)
+        kind = _Task if "singletask" in name else _Goals
+        return kind(env, draws_in_steps="teleport" in name)
+
+
+def of_the_package(name: str, **settings: Any) -> gymnasium.Env:
+    """Creates the package's own environment `name`, which draws from NumPy's global generator.
 
     Raises:
         InputError: The package is not installed.
@@ -131,12 +144,8 @@ def _make(name: str, render_mode: str | None = None) -> gymnasium.Env:
         importlib.import_module("ogbench")
     except ImportError as error:
         raise InputError(f"OGBench's {name!r} needs its package: pip install 'corl-twins[ogbench]'") from error
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # dm_control looks for a display
-        with _no_files_left():
-            env = gymnasium.make(name, disable_env_checker=True, max_episode_steps=-1)
-        kind = _Task if "singletask" in name else _Goals
-        return kind(env, draws_in_steps="teleport" in name)
+    with _no_files_left():
+        return gymnasium.make(name, **settings)
 
 
 @contextlib.contextmanager

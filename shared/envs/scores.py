@@ -133,24 +133,28 @@ class Scale(NamedTuple):
         return {} if self.bounds is None else dict(zip(REFERENCES, self.bounds, strict=True))
 
 
+SUCCESS = Scale("success_percent", "success in %", (0.0, 1.0), of="successes")
+
+
 def scale(env_id: str, stated: Mapping[str, Any] | None = None) -> Scale:
     """The scale for outcomes measured in `env_id`.
 
     Only an environment with D4RL's physics gives D4RL scores, even if it shows images. Gymnasium-Robotics' environments
     share D4RL's scale but not its physics, so their scores are normalised returns, with a name that says so. For
     environments without D4RL scores, a file may state the returns that count as 0 and 100. OGBench's episodes succeed
-    or fail.
+    or fail, and so do all episodes in which a policy is given a goal.
 
     Args:
         env_id: The environment.
-        stated: The attributes of a file from this environment, which may include `REFERENCES`.
+        stated: The attributes of a file from this environment, which may include `REFERENCES`, or what a run has stored
+            about its environment.
 
     Raises:
         InputError: The file states only one of the two, or they are not a range.
     """
     facts = known(env_id)
     if facts is not None and facts.outcome == "success":
-        return Scale("success_percent", "success in %", (0.0, 1.0), of="successes")
+        return SUCCESS
     if is_d4rl_exact(env_id):
         assert facts is not None, "the table has D4RL's environments"
         return Scale("d4rl_normalized_score", "D4RL score", facts.bounds)
@@ -158,7 +162,7 @@ def scale(env_id: str, stated: Mapping[str, Any] | None = None) -> Scale:
         assert facts is not None, "the table has them"
         return Scale("normalized_return_not_d4rl", "normalised return (not D4RL: Gymnasium-Robotics)", facts.bounds)
     if stated is None or not any(name in stated for name in REFERENCES):
-        return Scale("return_mean", "return")
+        return SUCCESS if stated is not None and stated.get("sets_goals") else Scale("return_mean", "return")
     return Scale("normalized_return", "normalised return", _range(stated))
 
 

@@ -187,8 +187,8 @@ class SavedRun:
         if self.is_prompted:
             how = {"num_envs": n_episodes} | how
             limits.append(self.config.episode_len)
-        reported = self.scale if env_id in (None, self.env_id) else scale(env_id)
-        known: dict[str, Any] = {"units": self.units, "reported": reported}
+        stated = self.facts.get("environment") if env_id in (None, self.env_id) else None
+        known: dict[str, Any] = {"units": self.units, "stated": stated}
         known["frame_stack"] = self.config.reader.frame_stack
         known["max_steps"] = min((steps for steps in limits if steps), default=None)
         how = known | how

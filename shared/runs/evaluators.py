@@ -12,7 +12,7 @@ from shared.data.goals import GoalTransitions
 from shared.envs.boxes import ActionUnits
 from shared.envs.evaluation import Evaluator
 from shared.envs.registry import least_memory
-from shared.envs.scores import Scale, scale
+from shared.envs.scores import Scale
 from shared.envs.spaces import shape_of
 from shared.errors import InputError
 from shared.runs import memory
@@ -87,7 +87,7 @@ def environment_evaluator(config: DatasetConfig, prepared: Prepared) -> Evaluato
         prepared.std,
         together,
         longest,
-        reported=scale(opened.env_id, stated),
+        stated=stated,
         frame_stack=opened.frame_stack,
     )
     note_cut(evaluator, cut)

@@ -19,6 +19,7 @@ from shared.data.experience import Rows, load_rows
 from shared.envs.evaluation import Evaluator
 from shared.envs.film import film
 from shared.envs.registry import is_registered, make_env, time_limit
+from shared.envs.scores import SUCCESS
 from shared.errors import InputError, RunError
 from shared.frameworks.saved_run import SavedRun, find
 from shared.frameworks.twins import ROOT, load_twin
@@ -28,7 +29,9 @@ from tests.runs.stopped_runs import only_run, rows, train
 from tests.runs.test_task import Config
 
 SIDES = ("torch", "jax")
-GLIDE, LEDGE, BOUNDLESS = (f"tests.own_envs:own/{name}-v0" for name in ("Glide", "Ledge", "Boundless"))
+GLIDE, LEDGE, BOUNDLESS, REACH, PLACE = (
+    f"tests.own_envs:own/{name}-v0" for name in ("Glide", "Ledge", "Boundless", "Reach", "ReachPlace")
+)
 # A module in the folder in which a user types commands
 REGISTERS = "import gymnasium\ngymnasium.register('lab/Arm-v0', 'tests.own_envs:Glide', max_episode_steps=9)\n"
 SHORT = {"max_timesteps": 4, "eval_freq": 4, "batch_size": 8, "n_episodes": 2, "device": "cpu"}
@@ -80,6 +83,36 @@ def test_a_file_names_the_environment_of_a_module_and_the_run_remembers_it(
     played = saved.evaluator(2)
     assert played(saved.policy()).lengths.tolist() == [12, 12]
     played.close()
+
+
+@pytest.mark.usefixtures("in_haste")
+@pytest.mark.parametrize("side", SIDES)
+def test_an_environment_that_sets_goals(glided: Callable[..., Path], tmp_path: Path, side: str) -> None:
+    """Its policy is given them, and its score is the share of episodes that reach them, in percent."""
+    run = train(side, "goal_conditioned/gcbc", tmp_path / "runs", env=str(glided(REACH)), **SHORT)
+    found = next(row for row in reversed(rows(run)) if "lengths" in row)
+    assert found["lengths"] == [12, 12]
+    assert found["success_percent"] == 50.0 * sum(found["successes"])
+    saved = SavedRun.open(find(run))
+    played = saved.evaluator(20)
+    assert played.scale == saved.scale == SUCCESS
+    assert 0.0 < played(saved.policy()).outcomes.mean() < 1.0
+    played.close()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env_id", "message"),
+    [
+        ("goal_conditioned/gcbc", PLACE, r"goals have shape \(1,\), and its observations \(2,\): goals must be"),
+        ("goal_conditioned/gcbc", GLIDE, "sets no goals"),
+        ("td3_bc", REACH, "sets a goal in each episode: use a goal_conditioned algorithm"),
+    ],
+)
+def test_goals_that_do_not_fit(
+    glided: Callable[..., Path], tmp_path: Path, algorithm: str, env_id: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        train("torch", algorithm, tmp_path / "runs", env=str(glided(env_id)), **SHORT)
 
 
 def run_beside(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -7,8 +7,8 @@ Park et al., OGBench: Benchmarking Offline Goal-Conditioned RL, 2024, https://ar
 """
 
 import importlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -16,8 +16,8 @@ import gymnasium
 import numpy as np
 from tqdm import tqdm
 
+from shared.envs.ogbench import of_the_package
 from shared.envs.registry import make_env
-from shared.errors import InputError
 from shared.names import OGBENCH_ENVS, OGBENCH_SETS
 
 _STEPS = 1001
@@ -69,55 +69,17 @@ def random_success(env_id: str, seed: int) -> float:
     return float(np.mean(successes))
 
 
-@contextmanager
-def _made(name: str, seed: int, **settings: Any) -> Iterator[gymnasium.Env]:
-    """The package's environment, which never ends in a goal; it and its oracle draw from NumPy's global generator."""
-    try:
-        importlib.import_module("ogbench")
-    except ImportError as error:
-        raise InputError(f"OGBench's {name!r} needs its package: pip install 'corl-twins[ogbench]'") from error
-    env, before = (
-        gymnasium.make(name, terminate_at_goal=False, max_episode_steps=_STEPS, **settings),
-        np.random.get_state(),
-    )
-    np.random.seed(seed)
-    try:
-        yield env
-    finally:
-        np.random.set_state(before)
-        env.close()
-
-
 def _point(name: str, size: int, seed: int) -> tuple[Arrays, float]:
     """A point on its way through a maze: each goal, once reached, is followed by the next."""
-    rows, rng, reached, sought = _Rows(size), np.random.default_rng(seed), 0, 0
-    with _made(name, seed) as env:
-        maze: Any = env.unwrapped
+    rng = np.random.default_rng(seed)
+
+    def tasks(maze: Any) -> tuple[Iterator[dict[str, Any]], Iterator[tuple[int, int]]]:
         free = [(i, j) for i, j in np.ndindex(maze.maze_map.shape) if not maze.maze_map[i, j]]
         corners = [cell for cell in free if not _is_corridor(maze.maze_map, *cell)]
+        goals = (corners[rng.integers(len(corners))] for _ in count())
+        return ({"init_ij": free[rng.integers(len(free))], "goal_ij": next(goals)} for _ in count()), goals
 
-        def goal() -> tuple[int, int]:
-            return corners[rng.integers(len(corners))]
-
-        for episode in count():
-            task = {"init_ij": free[rng.integers(len(free))], "goal_ij": goal()}
-            observation, _ = env.reset(seed=seed + episode, options={"task_info": task})
-            sought += 1
-            done = False
-            while not done:
-                here = maze.get_xy()
-                way = maze.get_oracle_subgoal(here, maze.cur_goal_xy)[0] - here
-                noise = rng.normal(0, _POINT_NOISE, 2)
-                action = np.clip(way / (np.linalg.norm(way) + 1e-6) + noise, -1, 1)
-                after, _, _, done, info = env.step(action)
-                rows.add(observation, action, done)
-                observation = after
-                if info["success"]:
-                    reached, sought = reached + 1, sought + (not done)
-                    maze.set_goal(goal_xy=maze.ij_to_xy(goal()))
-            if rows.enough:
-                return rows.arrays(), reached / sought
-    raise AssertionError("episodes never end")
+    return _recorded(point_steps(name, seed, rng, tasks), size)
 
 
 def _is_corridor(walls: np.ndarray, i: int, j: int) -> bool:
@@ -128,58 +90,114 @@ def _is_corridor(walls: np.ndarray, i: int, j: int) -> bool:
 
 def _cube(name: str, size: int, seed: int) -> tuple[Arrays, float]:
     """An arm that carries a cube from place to place: each plan, once carried out, is followed by the next."""
+    return _recorded(cube_steps(name, seed), size)
+
+
+class Step(NamedTuple):
+    """A step of a scripted policy.
+
+    Attributes:
+        observation: The state in which it acts.
+        action: Its action.
+        end: Whether the trajectory ends with this step.
+        success: Whether a goal was sought up to this step, and if so whether it was reached; None if not.
+        info: What the environment tells after the step.
+    """
+
+    observation: np.ndarray
+    action: np.ndarray
+    end: bool
+    success: bool | None
+    info: dict[str, Any]
+
+
+def point_steps(
+    name: str, seed: int, rng: np.random.Generator, tasks: Callable[[Any], Any], steps: int = _STEPS
+) -> Generator[Step, None, None]:
+    """Steps of a point that moves towards its goals with noise, in one trajectory after another.
+
+    Args:
+        name: The package's maze.
+        seed: The first trajectory's seed; each further trajectory has the next one.
+        rng: Draws the noise.
+        tasks: Maps the maze to an iterator of starts and first goals, and to one of further goals.
+        steps: The length of a trajectory.
+    """
+    with _made(name, seed, max_episode_steps=steps) as env:
+        maze: Any = env.unwrapped
+        begins, goals = tasks(maze)
+        for episode, task in enumerate(begins):
+            observation, _ = env.reset(seed=seed + episode, options={"task_info": task})
+            end = False
+            while not end:
+                here = maze.get_xy()
+                way = maze.get_oracle_subgoal(here, maze.cur_goal_xy)[0] - here
+                action = np.clip(way / (np.linalg.norm(way) + 1e-6) + rng.normal(0, _POINT_NOISE, 2), -1, 1)
+                after, _, _, end, info = env.step(action)
+                success = True if info["success"] else False if end else None
+                yield Step(observation, action, end, success, info)
+                observation = after
+                if success:
+                    maze.set_goal(goal_xy=maze.ij_to_xy(next(goals)))
+
+
+def cube_steps(
+    name: str, seed: int, place: Callable[[Any], None] = lambda arm: None, steps: int = _STEPS
+) -> Generator[Step, None, None]:
+    """Steps of an arm that follows open-loop plans with smooth noise, in one trajectory after another.
+
+    Args:
+        name: The package's environment with a cube.
+        seed: The first trajectory's seed; each further trajectory has the next one.
+        place: Called with the environment before each new target, which it may confine.
+        steps: The length of a trajectory.
+    """
     plans: Any = importlib.import_module("ogbench.manipspace.oracles.plan.cube_plan")
-    rows, reached, sought = _Rows(size), 0, 0
-    with _made(name, seed, mode="data_collection") as env:
+    with _made(name, seed, max_episode_steps=steps, mode="data_collection") as env:
         arm: Any = env.unwrapped
         plan = plans.CubePlanOracle(env=env, noise=_PLAN_NOISE, noise_smoothing=_SMOOTHING)
         for episode in count():
+            place(arm)
             observation, info = env.reset(seed=seed + episode)
             plan.reset(observation, info)
-            done = False
-            while not done:
+            end = False
+            while not end:
                 action = np.clip(plan.select_action(observation, info), -1, 1)
-                after, _, _, done, info = env.step(action)
-                rows.add(observation, action, done)
+                after, _, _, end, info = env.step(action)
+                yield Step(observation, action, end, bool(info["success"]) if plan.done else None, info)
                 observation = after
                 if plan.done:
-                    reached, sought = reached + bool(info["success"]), sought + 1
+                    place(arm)
                     observation, info = arm.set_new_target(p_stack=0)
                     plan.reset(observation, info)
-            if rows.enough:
-                return rows.arrays(), reached / max(sought, 1)
-    raise AssertionError("episodes never end")
 
 
-class _Rows:
-    """The rows of whole trajectories, in D4RL's layout; rewards and terminals are 0."""
+@contextmanager
+def _made(name: str, seed: int, **settings: Any) -> Iterator[gymnasium.Env]:
+    """The package's environment, which never ends in a goal; it and its oracle draw from NumPy's global generator."""
+    env, before = of_the_package(name, terminate_at_goal=False, **settings), np.random.get_state()
+    np.random.seed(seed)
+    try:
+        yield env
+    finally:
+        np.random.set_state(before)
+        env.close()
 
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._observations: list[np.ndarray] = []
-        self._actions: list[np.ndarray] = []
-        self._ends: list[bool] = []
-        self._bar = tqdm(total=size, desc="recording", unit=" rows", disable=None)
 
-    def add(self, observation: np.ndarray, action: np.ndarray, end: bool) -> None:
-        """Adds a step."""
-        self._observations.append(np.asarray(observation, np.float32))
-        self._actions.append(np.asarray(action, np.float32))
-        self._ends.append(bool(end))
-        self._bar.update(1)
-
-    @property
-    def enough(self) -> bool:
-        """Whether there are as many rows as wanted."""
-        return len(self._ends) >= self._size
-
-    def arrays(self) -> Arrays:
-        """The columns."""
-        self._bar.close()
-        return {
-            "observations": np.array(self._observations),
-            "actions": np.array(self._actions),
-            "rewards": np.zeros(len(self._ends), np.float32),
-            "terminals": np.zeros(len(self._ends), bool),
-            "timeouts": np.array(self._ends),
-        }
+def _recorded(steps: Generator[Step, None, None], size: int) -> tuple[Arrays, float]:
+    """Whole trajectories of at least `size` rows, in D4RL's layout, and the share of the goals that were reached."""
+    kept: list[Step] = []
+    with closing(steps), tqdm(total=size, desc="recording", unit=" rows", disable=None) as bar:
+        for step in steps:
+            kept.append(step)
+            bar.update(1)
+            if step.end and len(kept) >= size:
+                break
+    sought = [step.success for step in kept if step.success is not None]
+    return {
+        "observations": np.array([step.observation for step in kept], np.float32),
+        "actions": np.array([step.action for step in kept], np.float32),
+        "rewards": np.zeros(len(kept), np.float32),
+        "terminals": np.zeros(len(kept), bool),
+        "timeouts": np.array([step.end for step in kept]),
+    }, float(np.mean(sought)) if sought else 0.0
