@@ -27,8 +27,10 @@ PROGRAMS = (EAGER, COMPILED, HOST, SHIPPED)
 BUNDLED = "mini/pointmaze-medium-navigate"
 ROWS, BLOCKS = 1_000_000, 3
 # The updates in a block by size
-UPDATES = {"bundled": 500, "published": 20}
-CASES = [f"{name}, {size}" for name, pair in PAIRS.items() if isinstance(pair, GoalPair) for size in UPDATES]
+UPDATES = {"bundled": 200, "published": 10}
+CASES = [f"{name}, bundled" for name, pair in PAIRS.items() if isinstance(pair, GoalPair)]
+# One with a flat policy, and one with two levels
+CASES += ["goal_conditioned/gciql, published", "goal_conditioned/hiql, published"]
 
 
 def subject(case: str) -> Subject:

@@ -43,6 +43,7 @@ def faults_of_a_call(online: str) -> float:
     return float(done.stdout)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library's heap has no such options")
 def test_scratch_memory_stays_with_the_process() -> None:
     """From the online phase on, a call reuses the pages of the previous one."""
@@ -62,6 +63,7 @@ print("shared.heap" in sys.modules)
 """
 
 
+@pytest.mark.thorough
 def test_who_stays_offline_shares_no_heap() -> None:
     """If threads share a heap, a scan of many updates takes longer."""
     done = subprocess.run([sys.executable, "-c", STAYS_OFFLINE], capture_output=True, text=True)

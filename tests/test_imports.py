@@ -11,6 +11,7 @@ from shared.frameworks.twins import algorithms
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("side", "other"), [("torch", "jax"), ("jax", "torch")])
 def test_no_twin_loads_the_other_framework(side: str, other: str) -> None:
     names = algorithms(side)

@@ -85,6 +85,7 @@ def test_members_are_shuffled_apart() -> None:
     assert (theirs[0] == np.arange(50)).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("twin", [PAIR.torch, PAIR.jax], ids=["torch", "jax"])
 def test_a_saved_model_is_loaded_again(twin: ModuleType, tmp_path: Path) -> None:
     """It is loaded by run folder or checkpoint path, predicts the same as the run's model, and knows its task."""

@@ -57,6 +57,7 @@ def fresh_trainer(scene: Scene) -> Any:
     return scene.pair.torch.create_trainer(scene.config, *scene.sizes)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "variant"), CASES)
 def test_a_torch_checkpoint_goes_on_in_jax(name: str, variant: str, tmp_path: Path) -> None:
     """The conversion is exact; then each twin makes the same update."""

@@ -33,6 +33,7 @@ def calls(jaxpr: Any) -> int:
     return sum(times for name, times in count(jaxpr).items() if "callback" in name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PAIRS)
 def test_no_branch_is_left(name: str) -> None:
     """Everything that depends on a step's number is decided before compilation."""
@@ -42,6 +43,7 @@ def test_no_branch_is_left(name: str) -> None:
     assert not found["while"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PAIRS)
 def test_nothing_reaches_the_host_within_an_interval(name: str) -> None:
     """Arrays leave a program only at its end, except for callbacks; the pair says how many there are."""
@@ -54,6 +56,7 @@ def test_brute_force_asks_no_host() -> None:
     assert not calls(program(pair, pair.jax, pair.counted_updates, **pair.settings["on device"]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_inner_loop_only_learns(name: str) -> None:
     """It draws nothing small, and an update gathers its whole batch at once from the packed rows."""

@@ -62,7 +62,13 @@ def same_draws() -> None:
 
 
 def six_updates(
-    twin: Any, config: Any, trainer: Any, dataset: Batch, derived: Callable[[Any], Log], tolerance: float
+    twin: Any,
+    config: Any,
+    trainer: Any,
+    dataset: Batch,
+    derived: Callable[[Any], Log],
+    tolerance: float = 0.0,
+    phase: Callable[[], tuple] = tuple,
 ) -> None:
     """Checks that updates of the twin and of a derivation draw the same numbers, and log the same.
 
@@ -73,11 +79,12 @@ def six_updates(
         dataset: Tensors.
         derived: Makes an update on a batch, as `columns_of` gives it, with its own draws, and returns its log.
         tolerance: The relative tolerance for the log.
+        phase: Returns the last arguments of the twin's draws, if these depend on the trainer's phase.
     """
     logs, expected = [], []
     same_draws()
     for _ in range(UPDATES):
-        indices, noise = twin.draw_noise(config, ROWS, ACTION_DIM, CPU)
+        indices, noise = twin.draw_noise(config, ROWS, ACTION_DIM, CPU, *phase())
         logs.append(trainer.update(take(dataset, indices), noise))
     state = torch.get_rng_state()
     same_draws()

@@ -13,23 +13,17 @@ from torch.nn.functional import mse_loss
 from corl_torch import awac
 from parity_tests.reference.common import (
     ACTION_DIM,
-    CPU,
-    ROWS,
     STATE_DIM,
-    UPDATES,
     adam,
     assert_same_actions,
     assert_same_bits,
-    assert_same_log,
     assert_same_weights,
     at_the_weights_of,
-    columns_of,
     mlp,
     polyak,
-    same_draws,
+    six_updates,
 )
 from shared.data.transitions import Batch
-from shared.frameworks.torch_data import take
 
 
 def networks(width: int) -> tuple[nn.Sequential, ...]:
@@ -116,16 +110,10 @@ def test_awac(dataset: Batch, settings: dict[str, Any]) -> None:
     config = awac.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
     trainer = awac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    reference, logs = ReferenceAWAC(config, trainer), []
-    same_draws()
-    for _ in range(UPDATES):
-        indices, noise = awac.draw_noise(config, ROWS, ACTION_DIM, CPU)
-        logs.append(trainer.update(take(dataset, indices), noise))
-    same_draws()
-    assert_same_log(logs, [reference.update(*columns_of(dataset, config.batch_size)) for _ in range(UPDATES)])
+    reference = ReferenceAWAC(config, trainer)
+    six_updates(awac, config, trainer, dataset, lambda rows: reference.update(*rows))
     assert (reference.at_cap > 0) == bool(settings)
     assert_same_awac(trainer, reference, dataset.observations)
-    assert trainer.total_it == UPDATES
 
 
 def assert_same_start(twin: ModuleType) -> None:

@@ -14,21 +14,15 @@ from torch.nn.functional import mse_loss, softplus
 from corl_torch import bear
 from parity_tests.reference.common import (
     ACTION_DIM,
-    CPU,
-    ROWS,
     STATE_DIM,
-    UPDATES,
     adam,
     assert_same_actions,
-    assert_same_log,
     assert_same_weights,
-    columns_of,
     polyak,
-    same_draws,
+    six_updates,
 )
 from parity_tests.reference.d3rlpy import Vae, Z, stepped, tried
 from shared.data.transitions import Batch
-from shared.frameworks.torch_data import take
 
 SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (50, 20), "vae_hidden_dims": (64, 48)}
 D3RLPY: dict[str, Any] = {"vae_tanh": False, "mmd_in_actor": False}
@@ -204,17 +198,9 @@ def test_bear(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
         decoder.weight.data.mul_(5.0)
         code.weight.data.mul_(100.0)
         log_std.weight.data.mul_(160.0)
-    logs, expected = [], []
-    same_draws()
-    for _ in range(UPDATES):
-        indices, noise = bear.draw_noise(trainer.hp, ROWS, ACTION_DIM, CPU, trainer.warms_up)
-        logs.append(trainer.update(take(dataset, indices), noise))
-    drawn = torch.get_rng_state()
-    same_draws()
-    for _ in range(UPDATES):
-        expected.append(reference.update(*columns_of(dataset, reference.config.batch_size)))
-    assert_same_log(logs, expected)
-    assert torch.equal(drawn, torch.get_rng_state())
+    six_updates(
+        bear, trainer.hp, trainer, dataset, lambda rows: reference.update(*rows), phase=lambda: (trainer.warms_up,)
+    )
     assert_same_weights(networks_of(trainer), reference.networks())
     assert torch.equal(trainer.log_temperature(), reference.temp[0, 0])
     assert torch.equal(trainer.log_alpha(), reference.alpha[0, 0])
@@ -225,7 +211,6 @@ def test_bear(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     assert reference.vae.spread
     assert reference.spread
     assert reference.bounded == (settings.get("initial_alpha", 1.0) != 1.0)
-    assert trainer.total_it == UPDATES
 
 
 def test_what_acting_draws() -> None:

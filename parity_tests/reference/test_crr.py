@@ -13,21 +13,15 @@ from torch.nn.functional import mse_loss
 from corl_torch import crr
 from parity_tests.reference.common import (
     ACTION_DIM,
-    CPU,
-    ROWS,
     STATE_DIM,
-    UPDATES,
     adam,
     assert_same_actions,
-    assert_same_log,
     assert_same_weights,
-    columns_of,
     polyak,
-    same_draws,
+    six_updates,
 )
 from parity_tests.reference.d3rlpy import stepped, tried
 from shared.data.transitions import Batch
-from shared.frameworks.torch_data import take
 
 SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (50, 20)}
 OTHER: dict[str, Any] = {"n_critics": 3, "discount": 0.9, "batch_size": 64, "n_action_samples": 6}
@@ -156,17 +150,7 @@ def test_crr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
         last.weight.data.mul_(20.0)
     for log_std in (trainer.actor.log_std, trainer.actor_target.log_std, reference.pi[2], reference.pi_t[2]):
         log_std.weight.data.mul_(150.0)
-    logs, expected = [], []
-    same_draws()
-    for _ in range(UPDATES):
-        indices, noise = crr.draw_noise(trainer.hp, ROWS, ACTION_DIM, CPU)
-        logs.append(trainer.update(take(dataset, indices), noise))
-    drawn = torch.get_rng_state()
-    same_draws()
-    for _ in range(UPDATES):
-        expected.append(reference.update(*columns_of(dataset, reference.config.batch_size)))
-    assert_same_log(logs, expected)
-    assert torch.equal(drawn, torch.get_rng_state())
+    six_updates(crr, trainer.hp, trainer, dataset, lambda rows: reference.update(*rows))
     assert_same_weights(networks_of(trainer), reference.networks())
     observations, n = dataset.observations, trainer.hp.n_action_samples
     normal, waiting = torch.randn(len(observations), n, ACTION_DIM), torch.empty(len(observations), n).exponential_()
@@ -177,7 +161,6 @@ def test_crr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     assert reference.spread
     assert reference.signs == {False, True}
     assert reference.capped == ({False, True} if settings.get("weight_type") == "exp" else set())
-    assert trainer.total_it == UPDATES
 
 
 def test_an_action_without_an_advantage_does_not_count() -> None:

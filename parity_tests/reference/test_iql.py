@@ -16,21 +16,17 @@ from parity_tests.reference.common import (
     CPU,
     ROWS,
     STATE_DIM,
-    UPDATES,
     adam,
     assert_same_actions,
     assert_same_bits,
-    assert_same_log,
     assert_same_weights,
     at_the_weights_of,
-    columns_of,
     mlp,
     polyak,
-    same_draws,
+    six_updates,
 )
 from parity_tests.reference.images import moved, reader, shape_of, shown
 from shared.data.transitions import Batch
-from shared.frameworks.torch_data import take
 
 
 class Seeing(nn.Module):
@@ -141,16 +137,9 @@ def test_iql(dataset: Batch, settings: dict[str, Any]) -> None:
     config = iql.TrainConfig(device="cpu", **settings)
     trainer = iql.create_trainer(config, shape_of(settings), ACTION_DIM, 1.0)
     reference = ReferenceIQL(config, trainer, config.actor_dropout, config.max_timesteps)
-    logs = []
-    same_draws()
-    for _ in range(UPDATES):
-        indices, noise = iql.draw_noise(config, ROWS, ACTION_DIM, CPU)
-        logs.append(trainer.update(take(dataset, indices), noise))
-    same_draws()
-    assert_same_log(logs, [reference.update(*columns_of(dataset, config.batch_size)) for _ in range(UPDATES)])
+    six_updates(iql, config, trainer, dataset, lambda rows: reference.update(*rows))
     assert_same_bits(trainer, {"critic": reference.q, "critic_target": reference.q_t, "value": reference.v})
     assert_same_bits(trainer.actor, {"net": reference.mean})
-    assert trainer.total_it == UPDATES
     assert trainer.actor_lr_schedule.get_last_lr() == reference.schedule.get_last_lr()
     if not config.iql_deterministic:
         assert trainer.actor.log_std is not None

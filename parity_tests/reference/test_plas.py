@@ -12,21 +12,16 @@ from torch.nn.functional import mse_loss
 from corl_torch import plas
 from parity_tests.reference.common import (
     ACTION_DIM,
-    CPU,
-    ROWS,
     STATE_DIM,
     UPDATES,
     adam,
     assert_same_actions,
-    assert_same_log,
     assert_same_weights,
-    columns_of,
     polyak,
-    same_draws,
+    six_updates,
 )
 from parity_tests.reference.d3rlpy import Vae, Z, stepped, tried
 from shared.data.transitions import Batch
-from shared.frameworks.torch_data import take
 
 SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (50, 20), "vae_hidden_dims": (64, 48)}
 D3RLPY: dict[str, Any] = {"vae_tanh": False, "copy_target_policy": False}
@@ -127,23 +122,14 @@ def test_plas(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     ):
         decoder.weight.data.mul_(20.0)
         log_std.weight.data.mul_(60.0)
-    logs, expected = [], []
-    same_draws()
-    for _ in range(UPDATES):
-        indices, noise = plas.draw_noise(trainer.hp, ROWS, ACTION_DIM, CPU, trainer.pretrains)
-        logs.append(trainer.update(take(dataset, indices), noise))
-    drawn = torch.get_rng_state()
-    same_draws()
-    for _ in range(UPDATES):
-        expected.append(reference.update(*columns_of(dataset, reference.config.batch_size)))
-    assert_same_log(logs, expected)
-    assert torch.equal(drawn, torch.get_rng_state())
+    six_updates(
+        plas, trainer.hp, trainer, dataset, lambda rows: reference.update(*rows), phase=lambda: (trainer.pretrains,)
+    )
     assert_same_weights(networks_of(trainer), reference.networks())
     observations = dataset.observations
     assert_same_actions(trainer.act(observations.numpy()), reference.actions(reference.pi, observations))
     assert reference.vae.spread == (settings["vae_iterations"] > 0)
     assert reference.cut == settings.get("perturbation", False)
-    assert trainer.total_it == UPDATES
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)

@@ -20,19 +20,13 @@ from corl_torch import uwac
 from parity_tests.engine.precision import both_in
 from parity_tests.reference.common import (
     ACTION_DIM,
-    CPU,
-    ROWS,
     STATE_DIM,
-    UPDATES,
     adam,
-    assert_same_log,
     at_the_weights_of,
-    columns_of,
     mlp,
-    same_draws,
+    six_updates,
 )
 from shared.data.transitions import Batch
-from shared.frameworks.torch_data import take
 
 # Measured after six updates: 1.5e-14 in weights, 8e-16 in logs
 NEAR = 1e-12
@@ -291,18 +285,8 @@ def test_uwac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
         critic.net[-1].weight.data.mul_(100.0)
         critic.net[-1].bias.data.sub_(0.1)
     rows = Batch(*(column.double() for column in dataset))
-    reference, logs, expected = Reference(trainer, config, bound), [], []
-    same_draws()
-    for _ in range(UPDATES):
-        indices, noise = uwac.draw_noise(config, ROWS, ACTION_DIM, CPU)
-        logs.append(trainer.update(take(rows, indices), noise))
-    drawn = torch.get_rng_state()
-    same_draws()
-    for _ in range(UPDATES):
-        expected.append(reference.update(*columns_of(rows, config.batch_size)))
-    assert torch.equal(drawn, torch.get_rng_state())
-    assert_same_log(logs, expected, NEAR)
-    assert trainer.total_it == UPDATES
+    reference = Reference(trainer, config, bound)
+    six_updates(uwac, config, trainer, rows, lambda rows: reference.update(*rows), NEAR)
     for ours, theirs in ((trainer.encoder, reference.encoder), (trainer.decoder, reference.decoder)):
         assert_near([*ours.parameters()], [*theirs.parameters()])
     assert_near([*trainer.actor.parameters()], [*reference.pi.parameters()])

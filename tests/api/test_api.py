@@ -108,6 +108,7 @@ def test_all_algorithms_are_listed_with_their_families() -> None:
     assert all(each.title and each.use and each.paper and each.url.startswith("https://") for each in listed)
 
 
+@pytest.mark.thorough
 def test_a_run_tells_what_it_logged(run: corl_twins.Run) -> None:
     assert run.score == run.result["final"]
     assert run.metric == run.result["metric"]
@@ -174,6 +175,7 @@ def test_a_goal_conditioned_policy_is_given_goals(train: Callable[..., corl_twin
         run.policy(observations, goals=observations[0])
 
 
+@pytest.mark.thorough
 def test_arrays_take_the_place_of_a_name(train: Callable[..., corl_twins.Run]) -> None:
     """Equal arrays are the same dataset, so a run can continue with them; other arrays are refused."""
     dataset = corl_twins.make_dataset(arrays(), env="Pendulum-v1")
@@ -278,6 +280,7 @@ def test_a_notebook_shows_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "6/6" in "".join(str(output.get("text", output.get("data"))) for output in cell.outputs)
 
 
+@pytest.mark.thorough
 def test_no_line_is_printed_without_progress(
     train: Callable[..., corl_twins.Run], capsys: pytest.CaptureFixture[str]
 ) -> None:

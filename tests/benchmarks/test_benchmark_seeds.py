@@ -82,6 +82,7 @@ def test_scores_stand_over_the_datas_weakest_policy() -> None:
     assert over_the_data(runs | {"data_policies": {}}, "torch") == "no data"
 
 
+@pytest.mark.thorough
 def test_a_run_that_has_ended_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The leftovers of a stopped run are removed, and a finished run is read. No other checkout's package runs."""
     folder, other = tmp_path / "runs", tmp_path / "other" / "shared" / "__init__.py"

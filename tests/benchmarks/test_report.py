@@ -21,6 +21,7 @@ def test_every_place_is_one_that_is_filled() -> None:
         assert len(opened) == 2 * len(report.PLACE.findall(page.read_text())), page
 
 
+@pytest.mark.thorough
 def test_a_place_is_filled_again_and_the_rest_stays() -> None:
     page = "# A\n<!-- likeness -->\n| old |\n<!-- /likeness -->\nrest\n"
     filled = report.filled(page)

@@ -17,6 +17,7 @@ from shared.frameworks.saved_run import SavedRun
 SHORT = ["--steps", "600", "--random_steps", "100", "--batch_size", "8", "--hidden_dim", "16", "--eval_freq", "200"]
 
 
+@pytest.mark.thorough
 def test_finite_actions_are_collected_by_dqn(tmp_path: Path) -> None:
     """Every row of the training, and for its policies whole episodes whose last row says how they ended."""
     made = {}

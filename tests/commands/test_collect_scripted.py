@@ -24,6 +24,7 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
         return {name: file[name][:] for name in file}
 
 
+@pytest.mark.thorough
 def test_a_collection_can_be_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

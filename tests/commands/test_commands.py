@@ -49,6 +49,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_pa
     return type_in
 
 
+@pytest.mark.thorough
 def test_a_run_leaves_its_folder(tmp_path: Path) -> None:
     """A short run from another folder: settings, metrics, curve, checkpoint and result; progress on the way."""
     done = run(SCRIPT, *SHORT, "--runs_path", str(tmp_path / "runs"), cwd=tmp_path)
@@ -109,6 +110,7 @@ def test_a_bad_setting_is_refused(fault: str, typed: Callable, tmp_path: Path, m
     assert_refused(typed(SCRIPT, *args), word, tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_a_checkpoint_of_another_algorithm_is_refused(side: str, typed: Callable, tmp_path: Path) -> None:
     """TD3+BC's last checkpoint given to CQL, and half a checkpoint given to its own algorithm."""

@@ -280,6 +280,7 @@ def test_returns_of_no_episode_are_not_drawn(write_hdf5: WriteHDF5, capsys: pyte
     assert "no terminal and no time limit ends an episode" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_the_command_runs_and_its_reader_may_leave() -> None:
     command = [sys.executable, "-m", "shared", "datasets", "list"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -231,12 +231,14 @@ def test_every_policy_is_exported(name: str, tried: set[tuple[str, int]], tmp_pa
     assert operations(tmp_path / "policy.npz") <= tried, "one more policy for EVERY_FORMAT"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [*ON_THE_SPOT, pytest.param("discrete/cql", marks=pytest.mark.thorough)])
 def test_a_jax_run_is_exported_too(name: str, tmp_path: Path) -> None:
     """Through the PyTorch twin, but compared with JAX's own computation."""
     assert_it_acts_as_the_run(name, "jax", "onnx" if name == "dt" else "npz", tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "format"), [("td3_bc", "torchscript"), ("bcq", "npz"), ("dt", "onnx")])
 def test_scaled_actions_come_out_as_the_environment_takes_them(name: str, format: str, tmp_path: Path) -> None:
     """A policy that remembers actions also reads them in the environment's units. No action leaves the box."""
@@ -259,6 +261,7 @@ def test_scaled_actions_come_out_as_the_environment_takes_them(name: str, format
     np.testing.assert_allclose(found, np.clip(expected, low, high), rtol=0, atol=2 * TOLERANCE)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "format", "framework"),
     [("cql", "torchscript", "torch"), ("bcq", "npz", "jax"), ("dt", "onnx", "torch")],
@@ -332,6 +335,7 @@ def test_it_says_what_it_is(format: str, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_onnx_names_and_sizes_are_those_of_its_metadata(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """For the transformer, which has the most inputs; any number of episodes can go in.
 
@@ -399,6 +403,7 @@ def test_critics_of_quantiles_are_exported_too(critic: str, format: str, tmp_pat
     np.testing.assert_array_equal(exported(folder, format)(OBSERVATIONS), expected)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("encoder", "format"),
     [

@@ -26,6 +26,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(f"{NAME}_{framework}", None)
 
 
+@pytest.mark.thorough
 def test_a_run_of_one_s_own_pair_is_played_exported_and_converted(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,6 +86,7 @@ def test_it_earns_what_the_evaluation_counted(said: Callable, tmp_path: Path, mo
     assert said(run.folder, "--seed", 5)[1] != printed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("twin", [td3_bc, jax_bcq])
 def test_scaled_actions_and_sampled_ones_are_played_as_they_were_evaluated(
     twin: Any, said: Callable, write_hdf5: Callable[..., Path], tmp_path: Path
@@ -196,6 +197,7 @@ def test_a_film_that_fails_on_the_way_ends_in_one_line(
     assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "checkpoint.pt"}
 
 
+@pytest.mark.thorough
 def test_without_a_renderer_one_line_says_so(tmp_path: Path) -> None:
     folder = run_folder(tmp_path)
     command = [

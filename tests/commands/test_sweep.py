@@ -164,6 +164,7 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
     assert plan.folder == Path("sweeps/first")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "number"), [("offline", 10 * 30 * 4), ("finetune", 6 * 10 * 4)])
 def test_corls_tables_are_sweeps(name: str, number: int) -> None:
     """With the same number of runs as CORL's."""
@@ -245,6 +246,7 @@ def test_a_run_is_known_by_its_settings(tmp_path: Path, capsys: pytest.CaptureFi
     assert resuming.run_status(other, "any_percent_bc", "torch") == (resuming.RunStatus.MISSING, None)
 
 
+@pytest.mark.thorough
 def test_what_a_killed_sweep_has_started_is_not_started_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -188,6 +188,7 @@ def test_rows_are_stored_where_they_belong(side: str) -> None:
 # ---- a run ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("in_haste")
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_no_update_before_the_random_steps_are_over(side: str, tmp_path: Path) -> None:

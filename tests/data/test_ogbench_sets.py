@@ -75,6 +75,7 @@ def assert_as_loaded(name: str) -> tuple[transitions.Batch, dict[str, np.ndarray
     return transitions.extract_transitions(raw), loaded
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("dataset", "task"),
     [(POINT, ""), (POINT, "-task2"), (CUBE, ""), (CUBE, "-task1")],

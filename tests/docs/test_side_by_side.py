@@ -65,6 +65,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_a_page_holds_every_line_of_both_files() -> None:
     """Once, in order, in the sections of the contract, except for blank lines and the rules between sections."""
     for name in CHECKOUT.names():

@@ -52,6 +52,7 @@ def trace(env: gymnasium.Env, seed: int, steps: int = 30) -> np.ndarray:
     return np.array(seen)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("env_id", [POINT, CUBE, TELEPORT])
 def test_an_episode_follows_from_its_seed_alone(env_id: str) -> None:
     """In a used environment and in a new one, whatever else draws; the global generator is unchanged."""
@@ -218,6 +219,7 @@ def test_an_unknown_task_is_told_the_nearest() -> None:
 GOALS = ("ogbench/pointmaze-medium-v0", "ogbench/cube-single-v0")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("env_id", GOALS)
 def test_an_episode_with_a_goal_depends_on_its_seed_alone(env_id: str) -> None:
     """Also the goal, before which the package takes random actions, and whatever came before."""
@@ -231,6 +233,7 @@ def test_an_episode_with_a_goal_depends_on_its_seed_alone(env_id: str) -> None:
         env.close()
 
 
+@pytest.mark.thorough
 def test_an_evaluation_takes_the_five_tasks_in_turn_and_gives_the_policy_their_goals() -> None:
     """A policy that knows the way reaches every goal; one that stands still reaches none."""
     evaluator = Evaluator(GOALS[0], n_episodes=10, seed=0)

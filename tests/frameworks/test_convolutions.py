@@ -17,6 +17,7 @@ KERNELS = [(8, 4, 0), (3, 1, 0), (3, 1, 1), (3, 2, 1), (7, 2, 3), (1, 2, 0)]
 """Sides, strides and padding of those in the encoders."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kernel", "stride", "padding"), KERNELS)
 def test_a_product_is_a_convolution(kernel: int, stride: int, padding: int) -> None:
     """With the gradients of both inputs; whether or not a stride divides the image, and with black pixels around it."""

@@ -77,6 +77,7 @@ def test_jax_says_what_leaves_the_cpu_out(monkeypatch: pytest.MonkeyPatch) -> No
         jax_side.resolve_device("cpu")
 
 
+@pytest.mark.thorough
 def test_platforms_that_jax_does_not_have_are_named(tmp_path: Path) -> None:
     arguments = ["--max_timesteps", "1", "--n_episodes", "1", "--runs_path", str(tmp_path)]
     done = subprocess.run(

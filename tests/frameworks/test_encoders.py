@@ -107,6 +107,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("encoder", LAYERS)
 def test_fresh_weights(encoder: str) -> None:
     """Maximum and deviation of an encoder's kernels, and its biases."""
@@ -165,6 +166,7 @@ def flaxs_own(encoder: str, weights: dict[str, np.ndarray], shown: np.ndarray) -
     return np.asarray(normalised("6", x).mean((1, 2)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("encoder", ["small impala", "small resnet"])
 def test_residual_networks_are_jaxrl_ms(encoder: str) -> None:
     """A second derivation, from flax's own layers with channels last."""

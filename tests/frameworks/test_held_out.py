@@ -31,6 +31,7 @@ def by_torch(scene: Scene) -> dict[str, float]:
     return torch_held_out.Measures(scene.dataset, CPU).of_actions(scene.pair.torch, scene.trainer)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [*DENSITIES, *KINDS])
 def test_both_frameworks_measure_the_same(name: str) -> None:
     """Everything that an algorithm's networks can measure, with equal values."""

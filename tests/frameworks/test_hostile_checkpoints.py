@@ -193,6 +193,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
         path.write_bytes(serialization.msgpack_serialize(content))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_a_run_goes_on_from_no_broken_checkpoint(side: str, tmp_path: Path) -> None:
     """Resumed by name, loaded as a model, or played: each ends in one line that names the entry."""

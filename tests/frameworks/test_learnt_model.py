@@ -171,6 +171,7 @@ def test_a_spoilt_ring_is_refused(fault: str) -> None:
         jax_ring.Ring.create(to_device(kind), CAPACITY, keeps_dataset=False).refilled("x", content)
 
 
+@pytest.mark.thorough
 def test_a_run_says_what_its_roll_outs_gave(tmp_path: Path) -> None:
     """Under the same names in both frameworks."""
     names = []

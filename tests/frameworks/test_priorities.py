@@ -44,6 +44,7 @@ SIDES: dict[str, tuple[Callable[[np.ndarray], Any], Callable[[Any, Any], Any], A
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("side", SIDES)
 @settings(max_examples=30, deadline=None)
 @given(priorities=PLACES, uniform=NUMBERS)

@@ -48,6 +48,7 @@ def in_jax(weights: dict[str, np.ndarray], *inputs: np.ndarray) -> np.ndarray:
     return np.asarray(Network(params, JaxQuantiles(Linear(WIDTH), ACTION_DIM, COSINES, GREEDY))(*inputs))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("layer", [in_torch, in_jax])
 def test_quantiles_are_those_of_the_formula(layer: Any) -> None:
     """At each row's own fractions, including both ends, and at even ones if none are given."""

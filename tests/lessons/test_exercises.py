@@ -124,6 +124,7 @@ def test_awac_is_red_until_it_is_written(capsys: pytest.CaptureFixture) -> None:
     assert capsys.readouterr().out == "weights     not checked yet: write create_train_state\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("in_haste")
 def test_awac_s_solution_is_green(capsys: pytest.CaptureFixture) -> None:
     assert check.main([str(EXERCISES / "solutions" / f"{AWAC}.py"), "--algorithm", "awac"]) == 0

@@ -29,6 +29,7 @@ from tests.port_checker.conftest import AWAC, PLAIN, ROOT, check_here
 # ---- right ports ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_functions_over_dicts_hold(capsys: pytest.CaptureFixture) -> None:
     """Kernels laid out as in PyTorch, both critics in one pass, one optimiser for both, sums in another order.
 
@@ -63,6 +64,7 @@ def test_online_sac_is_sac() -> None:
 RATE = "_hp.learning_rate * jnp.minimum((_updates + 1.0) / _hp.warmup_steps, 1.0)"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rate", "right"),
     [
@@ -90,6 +92,7 @@ def test_a_train_state_has_made_as_many_steps_as_its_optimiser() -> None:
     assert (state["actor"].step, state["actor"].opt_state[0].count) == (30, 30)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("optimiser", "right"),
     [
@@ -156,6 +159,7 @@ def test_a_mistake_is_found_where_jax_keeps_its_lines_elsewhere(
     assert "It may help: install the JAX of constraints.txt" in printed
 
 
+@pytest.mark.thorough
 def test_a_wrong_metric_is_told_beside_one_that_is_not_logged(checked: Callable) -> None:
     status, printed = checked(PLAIN, ('metrics = {"critic_loss": loss}', 'metrics = {"critic_loss": 3.0 * loss}'))
     assert status == 1
@@ -216,6 +220,7 @@ def test_an_unknown_mistake_is_not_given_a_name(checked: Callable) -> None:
     assert "  * " not in printed
 
 
+@pytest.mark.thorough
 def test_single_precision_is_recognised(checked: Callable) -> None:
     change = ("    return x @ last", "    x = x.astype(jnp.float32)\n    return x @ last")
     status, printed = checked(PLAIN, change)

@@ -84,6 +84,7 @@ def test_what_is_no_port_is_told(
     assert capsys.readouterr().err.startswith(f"error: {path} {message}")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("path", "checked_as", "named"),
     [
@@ -100,6 +101,7 @@ def test_another_algorithm_s_port_is_known(path: Path, checked_as: str, named: s
     assert start in printed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -141,6 +143,7 @@ def from_torch(config, weights, part):
 """
 
 
+@pytest.mark.thorough
 def test_what_does_no_harm_is_let_be(checked: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     """And any function may have the settings as an argument."""
     monkeypatch.setattr(builtins, "print", print)

@@ -77,6 +77,7 @@ def test_an_end_without_a_verdict_is_one_line(
     assert err.splitlines()[-1] == f"error: port.py {message}"
 
 
+@pytest.mark.thorough
 def test_a_file_has_less_time_to_be_loaded(watched: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "LOADING_LIMIT", 1)
     _, _, err = watched(f"tell('running', {process.LOADING!r})\ntime.sleep(99)")
@@ -220,6 +221,7 @@ def test_it_knows_every_pair() -> None:
     assert set(algorithms("jax")) == set(PAIRS)
 
 
+@pytest.mark.thorough
 def test_a_file_that_leaves_is_no_right_one(tmp_path: Path) -> None:
     """Through the whole command, from another folder."""
     lines = ["import os, jax", "print('all checks pass')", "def create_train_state(key):", "    os._exit(0)"]

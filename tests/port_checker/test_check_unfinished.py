@@ -14,6 +14,7 @@ from shared.commands.common import ended
 from tests.port_checker.conftest import PLAIN
 
 
+@pytest.mark.thorough
 def test_a_half_done_file_is_checked_as_far_as_it_goes(checked: Callable) -> None:
     """One loss is compared with the reference, the other is named, and so is everything that the next rung needs."""
     body = '    actions = policy(actor, batch.observations, state["max_action"])\n'

@@ -61,6 +61,7 @@ def test_a_port_with_channels_last_holds() -> None:
     assert f"; {CHANNELS_LAST}\n" in told
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("old", "new", "rung", "said"),
     [

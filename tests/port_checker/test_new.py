@@ -79,6 +79,7 @@ def test_what_cannot_be_done_is_told_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("origin", "needed"),
     [

@@ -27,6 +27,7 @@ def settings(name: str, folder: Path, box: str) -> dict[str, Any]:
     return own | ({"episode_len": 8} if name == "dt" else {})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "side"),
     [("rebrac", "torch"), ("dt", "torch"), ("finetune/spot", "torch"), ("online/td3", "torch"), ("sac", "jax")],
@@ -47,6 +48,7 @@ def test_twice_the_box_is_the_same_run(name: str, side: str, tmp_path: Path) -> 
     assert saved.box.high.tolist() == BOXES["Twice"][1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "side"), [("td3_bc", "torch"), ("td3_bc", "jax"), ("finetune/iql", "jax"), ("sac", "torch")]
 )
@@ -87,6 +89,7 @@ def as_before() -> Iterator[pytest.MonkeyPatch]:
         yield patch
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "side"), [("td3_bc", "torch"), ("online/td3", "jax")])
 def test_a_run_of_before_goes_on_as_it_began(
     name: str, side: str, tmp_path: Path, as_before: pytest.MonkeyPatch

@@ -97,6 +97,7 @@ def numbers(trainer: Any) -> list[torch.Tensor]:
     return [parameter.detach().clone() for part in parts for parameter in parameters(part).values()]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_torch_goes_on_where_it_was_saved(pair: Pair, tmp_path: Path) -> None:
     """Weights, targets, moments, schedules and the update's number: three more updates are bitwise equal."""
@@ -109,6 +110,7 @@ def test_torch_goes_on_where_it_was_saved(pair: Pair, tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(numbers(trainer), numbers(other), strict=True))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_jax_goes_on_where_it_was_saved(pair: Pair, tmp_path: Path) -> None:
     """The whole state and the update's number."""

@@ -30,6 +30,7 @@ def test_the_tables_have_corls_datasets(algorithm: str) -> None:
     assert sorted(found) == sorted(dataset for dataset, _ in files(algorithm))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", ["any_percent_bc", "fql", "ifql", "iql", "rebrac"])
 def test_the_tables_have_ogbenchs_published_sets(algorithm: str) -> None:
     """Ten sets with one row each, for its five tasks; rewards and states are not changed."""

@@ -61,6 +61,7 @@ def read_only(folder: Path) -> Iterator[None]:
 # ---- a full disk ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("side", SIDES)
 def test_a_run_on_a_full_disk_says_so_and_loses_nothing(
     side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -47,6 +47,7 @@ def read_strictly(text: str) -> Any:
     return json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("side", SIDES)
 def test_an_evaluation_that_is_not_finite_ends_the_run(side: str, tmp_path: Path) -> None:
     """After the row that says so; the checkpoint with those weights exists."""

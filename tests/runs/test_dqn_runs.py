@@ -57,6 +57,7 @@ def optimizer_steps(side: str, run: Path) -> int:
     return int(jax.tree.leaves(jax_checkpoints.load_checkpoint(path, DQN, state)["state"].critic_optimizer)[0])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("side", "settings", "updates"),
     [
@@ -112,6 +113,7 @@ def test_a_longer_run_goes_on_with_its_experience(side: str, settings: dict[str,
         train(side, DQN, tmp_path / "third", load_model=load_model, max_timesteps=8, **settings)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("side", "settings"),
     [("torch", {"n_steps": 3, "double": True}), ("jax", {"env": INVADERS} | OF_IMAGES)],
@@ -132,6 +134,7 @@ def test_a_stopped_run_on_a_dataset_ends_as_one_that_was_not(
     assert_same_bits(run, reference)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("settings", [PLAYED, {"env": INVADERS} | OF_IMAGES], ids=["environment", "images"])
 def test_each_of_several_seeds_is_its_own_run(settings: dict[str, Any], tmp_path: Path) -> None:
     """Each has the metrics of its run alone, whether they update together or not."""

@@ -42,6 +42,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return side, name, train(side, name, tmp_path_factory.mktemp(side), **PLAYED)
 
 
+@pytest.mark.thorough
 def test_learning_follows_the_steps(whole: tuple[str, str, Path]) -> None:
     """Updates 4 to 12; TD3's policy learns in the odd ones, as if updates had been made from the first step on."""
     side, name, run = whole

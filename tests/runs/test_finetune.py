@@ -128,6 +128,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return request.param, train(request.param, NAME, tmp_path_factory.mktemp(request.param), **TWO_PHASES)
 
 
+@pytest.mark.thorough
 def test_a_run_tells_of_both_phases(whole: tuple[str, Path]) -> None:
     """Each record states its phase; episodes are recorded at their steps; the result has both scores."""
     _, run = whole
@@ -245,6 +246,7 @@ def test_without_a_period_nothing_begins(tmp_path: Path) -> None:
         train("torch", NAME, tmp_path, offline_iterations=0, online_iterations=4)
 
 
+@pytest.mark.thorough
 def test_other_networks_are_refused_in_a_line(offline: tuple[str, str], tmp_path: Path) -> None:
     """Dropout in a policy changes the numbers of its layers, and a deviation adds a parameter."""
     side, model = offline

@@ -59,6 +59,7 @@ def config_or_line(read: Callable[[], Any]) -> None:
     dump(config).encode()
 
 
+@pytest.mark.thorough
 @quick
 @given(arguments=arguments)
 @example(arguments=["--config_path", "a\nb"])

@@ -8,6 +8,7 @@ import pytest
 from tests.runs.stopped_runs import assert_same_state, rows, train
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("in_haste")
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_metrics_are_logged_when_asked(side: str, tmp_path: Path) -> None:

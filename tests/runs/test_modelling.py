@@ -95,6 +95,7 @@ def test_roll_outs_are_no_longer_than_the_longest_episode(capsys: pytest.Capture
     assert f"roll-outs of an evaluation have {longest} steps: no episode has 5000 on end" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_a_model_that_diverges_ends_with_one_line(
     framework: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -26,6 +26,7 @@ def auto(folder: Path, side: str = "torch", **settings: Any) -> Path:
 # ---- two processes -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_run_that_begins_is_nobody_elses(fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its settings already exist, and Weights & Biases is still starting: another `auto` leaves it alone."""
@@ -136,6 +137,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return only_run(folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("leave", LEFT, ids=lambda leave: leave.__name__)
 def test_auto_passes_over_what_it_cannot_use(
     leave: Callable[[Path], None], stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -175,6 +177,7 @@ def test_copies_that_cannot_be_written_are_refused_at_the_start(tmp_path: Path) 
     only_run(tmp_path / "runs")
 
 
+@pytest.mark.thorough
 def test_copies_that_do_not_fit_end_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The run's own files are whole, so it ends with its result."""
     with pytest.MonkeyPatch.context() as patch:

@@ -62,6 +62,7 @@ def test_a_maze_is_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert result["best"] >= 80.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("side", "name"), [("torch", "iql"), ("jax", "rebrac")])
 def test_a_run_learns_from_a_maze_and_is_scored_by_success(side: str, name: str, tmp_path: Path) -> None:
     result = run_on(POINT, side, name, tmp_path)
@@ -94,6 +95,7 @@ def test_a_run_goes_on_in_its_task(dataset: str, side: str, tmp_path: Path) -> N
     assert (result["training_regret"], result["success_rate_after_online"]) == (1.0 if limit < 210 else None, 0.0)
 
 
+@pytest.mark.thorough
 def test_a_run_learns_from_a_cube(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With its set's row: the weight of the distance is that of FQL's authors. The policy can be played."""
     result = run_on(CUBE, "torch", "fql", tmp_path)

@@ -35,6 +35,7 @@ def begun_with(checkpoint: Path | str, env: Path, twin: Any = td3_bc, **settings
     return twin.TrainConfig(env=str(env), load_model=str(checkpoint), device="cpu", n_episodes=1, **settings)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("side", "settings"),
     [("jax", {"normalize": True}), ("torch", {"normalize": False}), ("torch", {"observation_scaler": "min_max"})],

@@ -146,6 +146,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.thorough
 def test_the_bar_shows_both(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """The progress of training and of evaluation; its time, and hence its rate, is that of training alone."""
     terminal = Terminal()

@@ -286,6 +286,7 @@ def test_a_time_limit_of_its_own_counts_and_nothing_is_said(
     assert "time limit" not in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("in_haste")
 @pytest.mark.parametrize(("side", "given", "expected"), [("torch", 5, [5, 10, 12]), ("jax", None, [12])])
 def test_steps_of_an_endless_environment_are_cut_too(
@@ -313,6 +314,7 @@ def test_a_run_that_goes_on_in_an_endless_environment_is_cut_as_its_evaluations(
     task.evaluator.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("in_haste")
 @pytest.mark.parametrize("side", SIDES)
 def test_a_model_of_an_environment_of_ones_own_asks_where_episodes_end(

@@ -424,6 +424,7 @@ def test_the_folder_alone_names_the_settings(unfinished: Path) -> None:
 # ---- kept checkpoints ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_last_two_and_the_best_are_kept(tmp_path: Path) -> None:
     """CORL's own setting keeps them all, in another folder."""
     copies = tmp_path / "copies"

@@ -280,6 +280,7 @@ def wandb_record(run: Run, texts: tuple[bytes, ...]) -> bytes:
     return record.read_bytes()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("nobody_logged_in")
 def test_wandb_keeps_runs_of_one_process_apart(config: Config) -> None:
     """As several seeds do; each has the rows of its run."""

@@ -68,6 +68,7 @@ def test_what_cannot_be_drawn_is_told(
     assert not output.exists() or output.read_text() == "mine"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("side", "algorithm", "own"), [("jax", "any_percent_bc", {"frac": 1.0}), ("torch", "iql", {})])
 def test_a_policy_learns_from_pictures(
     side: str, algorithm: str, own: dict[str, Any], pictures: Path, tmp_path: Path
@@ -87,6 +88,7 @@ def test_a_policy_learns_from_pictures(
     assert '"d4rl_normalized_score"' in (run / "result.json").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_sac_learns_from_what_it_sees(side: str, tmp_path: Path) -> None:
     """It stores stacks of pictures, and its updates start after the random steps."""

@@ -176,6 +176,7 @@ def test_a_run_ends_without_an_environment(logged: str, tmp_path: Path, capsys: 
     assert json.loads((judged / "result.json").read_text())["evaluation"]["policy"]["path"].startswith(str(run))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("side", "name"), [("torch", "td3_bc"), ("jax", "td3_bc"), ("torch", "discrete/cql"), ("jax", "discrete/cql")]
 )
@@ -242,6 +243,7 @@ def test_it_goes_on_where_it_stopped(logged: str, tmp_path: Path, monkeypatch: p
     assert_same_bits(cut, whole)
 
 
+@pytest.mark.thorough
 def test_it_is_measured_beside_an_environment(write_hdf5: Callable[..., Path], tmp_path: Path) -> None:
     """The environment scores the run, and its rows also have the error."""
     run = train("jax", "any_percent_bc", tmp_path / "runs", env=str(write_hdf5()), validation_share=0.3)
@@ -260,6 +262,7 @@ def test_what_needs_an_environment_says_so(logged: str, tmp_path: Path) -> None:
         train("torch", "model_based/mopo", tmp_path / "runs", env=logged, eval_env="none")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "side"), [("dt", "torch"), ("dt", "jax"), ("bcq", "torch"), ("plas", "torch"), ("discrete/bc", "jax")]
 )
