@@ -67,7 +67,7 @@ def double_precision() -> Iterator[None]:
 
 @pytest.fixture
 def exercise(request: pytest.FixtureRequest) -> ModuleType:
-    """The JAX fragment: yours, or with `--solution` ours."""
+    """The port, in most exercises the JAX fragment: yours, or with `--solution` ours."""
     folder = request.path.parent
     solved = request.config.getoption("--solution")
     return load(SOLUTIONS / f"{folder.name}.py" if solved else folder / "exercise.py")
@@ -77,3 +77,9 @@ def exercise(request: pytest.FixtureRequest) -> ModuleType:
 def fragment(request: pytest.FixtureRequest) -> ModuleType:
     """The PyTorch fragment."""
     return load(request.path.parent / "torch_fragment.py")
+
+
+@pytest.fixture
+def reference(request: pytest.FixtureRequest) -> ModuleType:
+    """The JAX fragment, where the exercise is to port it to PyTorch."""
+    return load(request.path.parent / "jax_fragment.py")

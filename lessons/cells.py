@@ -20,7 +20,7 @@ DOCS = ROOT / "docs" / "port"
 PAGE = DOCS / "primer.md"
 APART = DOCS / "taking_apart.md"
 GUIDES = ROOT / "docs" / "guides"
-PAGES = (PAGE, APART, DOCS / "beyond.md", GUIDES / "python.md", GUIDES / "own.md")
+PAGES = (PAGE, APART, DOCS / "beyond.md", DOCS / "from_jax.md", GUIDES / "python.md", GUIDES / "own.md")
 _CELL = re.compile(r"```(python|bash)\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
 # What differs from machine to machine in what a command prints, and from run to run in the name of its folder
 _NUMBER = re.compile(r"-?\b(?:[0-9a-f]{8}|[0-9a-f]{64})\b|-?\d+(?:\.\d+)?(?:e-?\d+)?")

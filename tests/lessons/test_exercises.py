@@ -39,6 +39,11 @@ REASONS = {
     ],
     "18_ring": ["6 rows, pushed 3 at a time, are not where", "rows of a batch were never stored"],
     "19_devices": ["eight seeds draw 1 different lists", "the program talks between devices, by all-"],
+    "20_from_jax": [
+        *("the bound of the head's fresh weights differs", "of size 0.01, the block differs"),
+        *("of size 2.0, the block differs", "the gradient at -1.0 differs", "the gradient at 1.0 differs"),
+        *("after an update, the policy differs", "after an update, the target differs"),
+    ],
 }
 
 
