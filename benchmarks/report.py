@@ -10,6 +10,7 @@ comments is replaced: no figure is typed by hand.
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from benchmarks import (
     catalogue,
     chart,
     environments,
+    goals,
     growth,
     images,
     judged,
@@ -69,6 +71,18 @@ def measured(summary: dict[str, Any]) -> str:
     return f"`{summary['command']}` on {device}, {machine['cores']} cores, {summary['date']}"
 
 
+def summaries_of(kind: str) -> list[dict[str, Any]]:
+    """The results files of a kind, one for each machine or algorithm."""
+    return [json.loads(path.read_text()) for path in files(kind)]
+
+
+def of_each_machine(
+    kind: str, table: Callable[[Any], str], told: Callable[[dict[str, Any]], str], _: str | None
+) -> str:
+    """A table for each machine's results file of a kind, below a line that says how it was measured."""
+    return "\n".join(f"{told(summary)}:\n\n{table(summary)}\n" for summary in summaries_of(kind))
+
+
 def benchmarked(summary: dict[str, Any]) -> str:
     """Describes where and how updates were timed, with versions and load."""
     versions, load = summary["versions"], summary["load_before"]
@@ -111,14 +125,14 @@ def updates(name: str | None) -> str:
 
 def speed(_: str | None) -> str:
     """Updates per second of the default code and of PyTorch's best, with a column for each machine."""
-    summaries = [json.loads(path.read_text()) for path in files("updates")]
+    summaries = summaries_of("updates")
     machines = "\n".join(f"- {row_by_row(summary)}" for summary in summaries)
     return f"{machines}\n\n{results.side_by_side(summaries)}\n"
 
 
 def shipped(_: str | None) -> str:
     """Updates per second of the default code, on every machine that measured it alone."""
-    summaries = [json.loads(path.read_text()) for path in files("shipped")]
+    summaries = summaries_of("shipped")
     return "\n".join(f"{row_by_row(summary)}:\n\n{results.shipped_table(summary)}\n" for summary in summaries)
 
 
@@ -169,13 +183,13 @@ def curves(path: Path, summary: dict[str, Any]) -> str:
 
 def timed_runs(_: str | None) -> str:
     """Whole runs, timed from the start of their processes to the end."""
-    summaries = [json.loads(path.read_text()) for path in files("runs")]
+    summaries = summaries_of("runs")
     return "\n".join(f"{measured(summary)}:\n\n{whole_runs.table(summary)}\n" for summary in summaries)
 
 
 def compiled(_: str | None) -> str:
     """The operations in compiled updates."""
-    summaries = [json.loads(path.read_text()) for path in files("programs")]
+    summaries = summaries_of("programs")
     return "\n".join(
         f"{measured(summary)}, jaxlib {summary['versions']['jaxlib']}:\n\n{programs.table(summary)}\n"
         for summary in summaries
@@ -184,13 +198,13 @@ def compiled(_: str | None) -> str:
 
 def tried(_: str | None) -> str:
     """The gain from each trick."""
-    summaries = [json.loads(path.read_text()) for path in files("tricks")]
+    summaries = summaries_of("tricks")
     return "\n".join(f"{measured(summary)}:\n\n{tricks.table(summary)}\n" for summary in summaries)
 
 
 def scores(_: str | None) -> str:
     """One row for each file of whole runs, with CORL's published score if there is one."""
-    summaries = [json.loads(path.read_text()) for path in files("seeds")]
+    summaries = summaries_of("seeds")
     corls = [_corl(summary) for summary in summaries]
     heads = ["algorithm", "dataset", "updates", "seeds", "PyTorch [95%]", "JAX [95%]"]
     heads += ["JAX less PyTorch, in standard errors"]
@@ -220,7 +234,7 @@ def compared(_: str | None) -> str:
         "| lowest evaluation after a third | minutes a run, PyTorch and JAX |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for summary in (json.loads(path.read_text()) for path in files("seeds")):
+    for summary in summaries_of("seeds"):
         sides = [summary["frameworks"][framework] for framework in seeds.FRAMEWORKS]
         number = len(sides[0]["seeds"])
         if number >= seeds.MANY and seeds.is_default(summary):
@@ -234,9 +248,9 @@ def compared(_: str | None) -> str:
 
 def forms(name: str | None) -> str:
     """Default runs next to runs with other settings, for all algorithms that have such runs, or for one."""
-    others = [json.loads(path.read_text()) for path in files("forms")]
+    others = summaries_of("forms")
     named = {summary["algorithm"] for summary in others} & ({name} if name else set(PAIRS))
-    defaults = [json.loads(path.read_text()) for path in files("seeds")]
+    defaults = summaries_of("seeds")
     rows = [found for found in defaults if found["algorithm"] in named and seeds.is_default(found)]
     rows += [found for found in others if found["algorithm"] in named]
     if not rows:
@@ -257,42 +271,18 @@ def forms(name: str | None) -> str:
 
 def gained(_: str | None) -> str:
     """The gain in score from the online phase, for every algorithm that has one."""
-    return seeds.gains([json.loads(path.read_text()) for path in files("seeds")]) + "\n"
+    return seeds.gains(summaries_of("seeds")) + "\n"
 
 
 def replayed(_: str | None) -> str:
     """How far our environments are from steps recorded in D4RL's own."""
-    summaries = [json.loads(path.read_text()) for path in files("environments")]
+    summaries = summaries_of("environments")
     return "\n".join(
         f"{measured(summary)}; MuJoCo {summary['versions']['mujoco']}, Gymnasium-Robotics "
         f"{summary['versions']['gymnasium-robotics']}, recorded in {summary['recorded_in']}:\n\n"
         f"{environments.table(summary)}\n"
         for summary in summaries
     )
-
-
-def played(_: str | None) -> str:
-    """Steps per second of the online phase, on every machine that measured them."""
-    summaries = [json.loads(path.read_text()) for path in files("online")]
-    return "\n".join(f"{row_by_row(summary)}:\n\n{online.table(summary)}\n" for summary in summaries)
-
-
-def searched(_: str | None) -> str:
-    """How long a search for the nearest rows takes, on every machine that measured it."""
-    summaries = [json.loads(path.read_text()) for path in files("searches")]
-    return "\n".join(f"{benchmarked(summary)}:\n\n{searches.table(summary)}\n" for summary in summaries)
-
-
-def seen(_: str | None) -> str:
-    """Updates per second from images, on every machine that measured them."""
-    summaries = [json.loads(path.read_text()) for path in files("images")]
-    return "\n".join(f"{benchmarked(summary)}:\n\n{images.table(summary)}\n" for summary in summaries)
-
-
-def ranked(_: str | None) -> str:
-    """The estimates of fitted Q evaluation, and the ranking of policies that follows."""
-    summaries = [json.loads(path.read_text()) for path in files("judged")]
-    return "\n".join(f"{measured(summary)}:\n\n{judged.table(summary)}\n" for summary in summaries)
 
 
 def grown(_: str | None) -> str:
@@ -354,24 +344,12 @@ def alike(_: str | None) -> str:
     return likeness.table() + "\n"
 
 
-def compared_loops(_: str | None) -> str:
-    """Whether the timed loops are as fast as the loops that ship, on every machine that compared them."""
-    summaries = [json.loads(path.read_text()) for path in files("loops")]
-    return "\n".join(f"{row_by_row(summary)}:\n\n{loops.table(summary)}\n" for summary in summaries)
-
-
-def corrected(_: str | None) -> str:
-    """How much looking up a file at every update raised the ratio over PyTorch eager."""
-    summaries = [json.loads(path.read_text()) for path in files("lookups")]
-    return "\n".join(f"{measured(summary)}:\n\n{lookups.table(summary)}\n" for summary in summaries)
-
-
 TABLES: dict[str, Callable[[str | None], str]] = {
     "speed": speed,
     "updates": updates,
     "shipped": shipped,
-    "loops": compared_loops,
-    "corrections": corrected,
+    "loops": partial(of_each_machine, "loops", loops.table, row_by_row),
+    "corrections": partial(of_each_machine, "lookups", lookups.table, measured),
     "seeds": seeds_of,
     "runs": timed_runs,
     "programs": compiled,
@@ -381,10 +359,11 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "forms": forms,
     "gains": gained,
     "environments": replayed,
-    "online": played,
-    "images": seen,
-    "searches": searched,
-    "judged": ranked,
+    "online": partial(of_each_machine, "online", online.table, row_by_row),
+    "images": partial(of_each_machine, "images", images.table, benchmarked),
+    "goals": partial(of_each_machine, "goals", goals.table, benchmarked),
+    "searches": partial(of_each_machine, "searches", searches.table, benchmarked),
+    "judged": partial(of_each_machine, "judged", judged.table, measured),
     "growth": grown,
     "peaks": left_idle,
     "starts": begun,

@@ -152,8 +152,8 @@ def scale(env_id: str, stated: Mapping[str, Any] | None = None) -> Scale:
     Raises:
         InputError: The file states only one of the two, or they are not a range.
     """
-    facts = known(env_id)
-    if facts is not None and facts.outcome == "success":
+    facts, stated = known(env_id), stated or {}
+    if (facts is not None and facts.outcome == "success") or stated.get("sets_goals"):
         return SUCCESS
     if is_d4rl_exact(env_id):
         assert facts is not None, "the table has D4RL's environments"
@@ -161,8 +161,8 @@ def scale(env_id: str, stated: Mapping[str, Any] | None = None) -> Scale:
     if env_id in robotics.ENVS:
         assert facts is not None, "the table has them"
         return Scale("normalized_return_not_d4rl", "normalised return (not D4RL: Gymnasium-Robotics)", facts.bounds)
-    if stated is None or not any(name in stated for name in REFERENCES):
-        return SUCCESS if stated is not None and stated.get("sets_goals") else Scale("return_mean", "return")
+    if not any(name in stated for name in REFERENCES):
+        return Scale("return_mean", "return")
     return Scale("normalized_return", "normalised return", _range(stated))
 
 

@@ -225,7 +225,7 @@ class Record:
             "dataset": self._task.fingerprint,
             "environment": {
                 "id": where["env"],
-                **{key: where[key] for key in ("max_episode_steps",) if key in where},
+                **{key: where[key] for key in ("max_episode_steps", "sets_goals") if key in where},
                 "state_dim": shape if isinstance(shape := self._task.shape, int) else list(shape),
                 "action_dim": self._task.action_dim,
                 "max_action": float(self._task.max_action),
