@@ -145,12 +145,14 @@ class Evaluation(NamedTuple):
     """The outcome of one evaluation.
 
     `returns` (n_episodes,) are undiscounted and not normalised, float64. `lengths` (n_episodes,) are steps. `successes`
-    (n_episodes,) say whether a step of the episode reached the task's goal, if it has one.
+    (n_episodes,) say whether a step of the episode reached the task's goal, if it has one. Episodes took `tasks` tasks in
+    turn.
     """
 
     returns: np.ndarray
     lengths: np.ndarray
     successes: np.ndarray
+    tasks: int = 1
 
     @property
     def outcomes(self) -> np.ndarray:
@@ -174,8 +176,12 @@ class SuccessEvaluation(Evaluation):
         return self.successes.astype(np.float64)
 
     def row(self) -> dict[str, Any]:
-        """The entries in a row of the run's metrics."""
-        return {**super().row(), "successes": self.outcomes.tolist()}
+        """The entries in a row of the run's metrics; if there are several tasks, each one's share of successes too."""
+        found = {**super().row(), "successes": self.outcomes.tolist()}
+        for task in range(min(self.tasks, len(self.returns)) if self.tasks > 1 else 0):
+            share = 100.0 * self.outcomes[task :: self.tasks].mean()
+            found[f"task_{task + 1}_success_percent"] = float(share)
+        return found
 
 
 class Evaluator:
@@ -300,7 +306,8 @@ class Evaluator:
                 lengths[episode] += 1
                 if terminated or truncated or lengths[episode] == self._max_steps:
                     free.append(running.pop(episode))
-        return (Evaluation if self.outcomes == "returns" else SuccessEvaluation)(returns, lengths, successes)
+        kind = Evaluation if self.outcomes == "returns" else SuccessEvaluation
+        return kind(returns, lengths, successes, len(self._tasks))
 
     def _normalise(self, observation: np.ndarray) -> np.ndarray:
         if not isinstance(self.state_dim, int):

@@ -16,7 +16,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from shared import names
-from shared.envs.evaluation import Evaluator
+from shared.envs.evaluation import Evaluator, SuccessEvaluation
 from shared.envs.goals import has_goals
 from shared.envs.registry import fingerprint, least_memory, make_env, time_limit
 from shared.envs.scores import Scale, scale
@@ -234,6 +234,16 @@ def test_an_episode_with_a_goal_depends_on_its_seed_alone(env_id: str) -> None:
 
 
 @pytest.mark.thorough
+def test_a_row_of_metrics_has_each_tasks_share() -> None:
+    """Episode k played task k modulo five; with fewer episodes, the last tasks have no share."""
+    successes = np.array([True, False, True, True, False, False, False])
+    row = SuccessEvaluation(np.zeros(7), np.ones(7, int), successes, tasks=5).row()
+    assert [row[f"task_{number}_success_percent"] for number in range(1, 6)] == [50.0, 0.0, 100.0, 100.0, 0.0]
+    few = SuccessEvaluation(np.zeros(2), np.ones(2, int), successes[:2], tasks=5).row()
+    assert [name for name in few if name.startswith("task_")] == ["task_1_success_percent", "task_2_success_percent"]
+    assert not any(name.startswith("task_") for name in SuccessEvaluation(np.zeros(1), np.ones(1), successes[:1]).row())
+
+
 def test_an_evaluation_takes_the_five_tasks_in_turn_and_gives_the_policy_their_goals() -> None:
     """A policy that knows the way reaches every goal; one that stands still reaches none."""
     evaluator = Evaluator(GOALS[0], n_episodes=10, seed=0)
