@@ -79,8 +79,8 @@ def earned(source: SavedRun, discount: float) -> float:
     """The mean discounted return of a run's policy in its environment."""
     evaluator = source.evaluator(EPISODES, num_envs=EPISODES)
     policy = Discounting(source.policy(), discount)
-    returns, lengths, _ = evaluator(policy)
-    policy.add(returns, lengths)
+    found = evaluator(policy)
+    policy.add(found.returns, found.lengths)
     evaluator.close()
     return float(policy.earned.mean())
 

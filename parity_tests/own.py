@@ -20,7 +20,7 @@ from parity_tests.families import Family
 from parity_tests.ladder.rungs import preparation_of
 from parity_tests.ladder.scene import BATCH_SIZE, WARM_UPDATES, cornered_rows
 from parity_tests.losses import file_of, state_of
-from parity_tests.pair import Pair
+from parity_tests.pair import GoalPair, Pair
 from parity_tests.pairs import PAIRS
 from shared.data import returns, transitions
 from shared.envs.spaces import shape_of
@@ -73,7 +73,8 @@ def own_pair(torch_twin: ModuleType, jax_twin: ModuleType, name: str) -> Pair:
     if like is not None and like not in PAIRS:
         raise InputError(f"{file_of(jax_twin)}: {LIKE} = {like!r} is no pair; {nearest(str(like), PAIRS)}")
     said = {LINES[line]: staticmethod(vars(jax_twin)[line]) for line in LINES if _is_defined(jax_twin, line)}
-    base = OwnPair(name, name, Family.IMITATION, "", "", "", 1) if like is None else PAIRS[like]
+    sort = OwnGoalPair if _preparation_of(jax_twin).extract is Extract.GOALS else OwnPair
+    base = sort(name, name, Family.IMITATION, "", "", "", 1) if like is None else PAIRS[like]
     kind = type("Own", (type(base),), {"torch": torch_twin, "jax": jax_twin, **said})
     fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(Pair)}
     pair: Pair = kind(**fields | {"name": name})
@@ -85,6 +86,12 @@ def own_pair(torch_twin: ModuleType, jax_twin: ModuleType, name: str) -> Pair:
     pair = dataclasses.replace(pair, variants=variants, tolerances=tolerances)
     assert pair.losses, "files without a loss are refused"
     return pair
+
+
+def _preparation_of(twin: ModuleType) -> Preparation:
+    """How the JAX twin's run prepares its data."""
+    asks = "load_task" in twin.train.__code__.co_names
+    return preparation_of(twin, twin.TrainConfig()) if asks else Preparation()
 
 
 def _is_defined(twin: ModuleType, line: str) -> bool:
@@ -168,8 +175,7 @@ class OwnPair(Pair):
 
     @cached_property
     def _preparation(self) -> Preparation:
-        asks = "load_task" in self.jax.train.__code__.co_names
-        return preparation_of(self.jax, self.jax.TrainConfig()) if asks else Preparation()
+        return _preparation_of(self.jax)
 
     def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
         """The inputs that the JAX twin's arguments name, between the settings and the flags of a step."""
@@ -258,7 +264,7 @@ class OwnPair(Pair):
             if field.type is Network and not field.name.endswith("_target"):
                 network = getattr(twin, field.name)
                 names = self._arguments(field.name, network, batch)
-                output = network(*(getattr(batch, name) for name in names))
+                output = network(*(getattr(batch, self._column(field.name, name)) for name in names))
                 several = (
                     {f"{field.name}[{i}]": x for i, x in enumerate(output)}
                     if isinstance(output, tuple)
@@ -271,10 +277,14 @@ class OwnPair(Pair):
         call = network.forward if isinstance(network, torch.nn.Module) else type(network.module).__call__
         parameters = [p for p in inspect.signature(call).parameters.values() if p.name != "self"]
         names = [p.name for p in parameters if p.default is p.empty or p.name in batch._fields]
-        if unknown := [name for name in names if name not in batch._fields]:
+        if unknown := [name for name in names if self._column(part, name) not in batch._fields]:
             line = "outputs = lambda twin, batch: {'NAME': twin.NAME(...)}"
             raise _missing(self.jax, f"{part} takes {unknown[0]}, which is no column of a batch", line)
         return names
+
+    def _column(self, part: str, name: str) -> str:
+        """The batch's column for a network's argument of this name."""
+        return name
 
     def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
         """Inputs with the shapes and the largest size that losses get in the PyTorch twin's updates."""
@@ -325,3 +335,16 @@ class OwnPair(Pair):
                 f"{file_of(self.torch)}: update calls none of {', '.join(self.losses)}: let it call its losses"
             )
         return found
+
+
+class OwnGoalPair(OwnPair):
+    """The same for files that learn to reach goals."""
+
+    load, take = GoalPair.load, GoalPair.take
+    draw_inputs, torch_draw_inputs = GoalPair.draw_inputs, GoalPair.torch_draw_inputs
+
+    def _column(self, part: str, name: str) -> str:
+        """A policy's `goals` are the batch's for policies, and other networks get its goals for values."""
+        if name != "goals":
+            return name
+        return "actor_goals" if "actor" in part else "value_goals"

@@ -256,17 +256,20 @@ class GoalPair(Pair):
 
     def take(self, twin: ModuleType, dataset: Any, indices: Any, config: Any) -> Any:
         """Takes a batch with its goals; rows alone, on which only outputs are looked at, are their own goals."""
+        take, kinds = (twin.take_hierarchy, 5) if hasattr(twin, "take_hierarchy") else (twin.take_goals, 3)
         if indices.ndim == 1:
-            indices = torch.stack([indices] * 3)
-        return twin.take_goals(dataset, indices, config.gc_negative)
+            indices = torch.stack([indices] * kinds)
+        return take(dataset, indices, config.gc_negative)
 
     def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
-        """The ends of trajectories, hashable, because traces are remembered by these."""
-        return (tuple(np.asarray(dataset.last).tolist()),)
+        """The ends of trajectories, hashable, because traces are remembered by these; and A, if the twin takes it."""
+        last, *others = self.torch_draw_inputs(dataset, action_dim)
+        return tuple(last.tolist()), *others
 
     def torch_draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
-        """The ends of trajectories."""
-        return (np.asarray(dataset.last),)
+        """The ends of trajectories, and A, if the twin takes it."""
+        takes_actions = "action_dim" in inspect.signature(self.torch.draw_noise).parameters
+        return np.asarray(dataset.last), *([action_dim] if takes_actions else [])
 
 
 class FinitePair(Pair):

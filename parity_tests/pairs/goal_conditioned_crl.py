@@ -21,12 +21,6 @@ class Adapter(GoalPair):
 
     outputs = staticmethod(outputs)
 
-    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
-        return (*super().draw_inputs(dataset, action_dim), action_dim)
-
-    def torch_draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
-        return (*super().torch_draw_inputs(dataset, action_dim), action_dim)
-
     def uses(self, loss: str, config: Any) -> bool:
         return loss != "value_loss" or config.actor_loss == "awr"
 

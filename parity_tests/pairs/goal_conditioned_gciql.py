@@ -23,12 +23,6 @@ class Adapter(GoalPair):
 
     outputs = staticmethod(outputs)
 
-    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
-        return (*super().draw_inputs(dataset, action_dim), action_dim)
-
-    def torch_draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
-        return (*super().torch_draw_inputs(dataset, action_dim), action_dim)
-
 
 PAIR = Adapter(
     name="goal_conditioned/gciql",

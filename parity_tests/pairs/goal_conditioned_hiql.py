@@ -1,9 +1,6 @@
 """HIQL on the ladder."""
 
-from types import ModuleType
 from typing import Any
-
-import torch
 
 from parity_tests.families import Family
 from parity_tests.pair import GoalPair
@@ -26,11 +23,6 @@ class Adapter(GoalPair):
     corners = ("weight at a tie",)
 
     outputs = staticmethod(outputs)
-
-    def take(self, twin: ModuleType, dataset: Any, indices: Any, config: Any) -> Any:
-        if indices.ndim == 1:
-            indices = torch.stack([indices] * 5)
-        return twin.take_hierarchy(dataset, indices, config.gc_negative)
 
 
 PAIR = Adapter(

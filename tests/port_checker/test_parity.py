@@ -5,13 +5,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
+from parity_tests.ladder.scene import cornered_rows
 from parity_tests.losses import state_of
 from parity_tests.own import own_pair
 from parity_tests.pairs import PAIRS
 from port_checker import parity
 from shared.commands.common import ended
 from shared.errors import InputError
+from shared.frameworks import torch_data
 from shared.frameworks.exchange import part_names
 from shared.frameworks.twins import FRAMEWORKS, path_of
 
@@ -57,6 +60,21 @@ def test_what_a_step_decides_is_seen_in_the_loop(name: str) -> None:
     for step in range(1, 5):
         assert own.update_statics(config, step) == pair.update_statics(config, step)
         assert own.draw_statics(config, step) == {}
+
+
+def test_goals_need_no_line() -> None:
+    """Batches with goals are taken as in a run, and each network gets the goals that it learns from."""
+    pair = PAIRS["goal_conditioned/gciql"]
+    own, config = own_pair(pair.torch, pair.jax, "gciql"), pair.torch.TrainConfig(device="cpu", batch_size=8)
+    dataset = own.load(cornered_rows(1.0))
+    assert own.draw_inputs(dataset, 3) == (tuple(dataset.last.tolist()), 3)
+    assert own.called(config).keys() == pair.losses.keys()
+    rows = torch_data.to_device(dataset, torch.device("cpu"))
+    batch = own.take(pair.torch, rows, torch.arange(24).reshape(3, 8), config)
+    trainer = pair.torch.create_trainer(config, 11, 3, 1.0)
+    found = own.outputs(trainer, batch)
+    assert torch.equal(found["actor[0]"], trainer.actor(batch.observations, batch.actor_goals)[0])
+    assert torch.equal(found["value"], trainer.value(batch.observations, batch.value_goals))
 
 
 @pytest.mark.parametrize(
