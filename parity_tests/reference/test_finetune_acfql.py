@@ -181,7 +181,7 @@ def settings_of(twin: ModuleType, folder: Path, settings: dict[str, Any]) -> tup
 def learnt(config: Any, reward: Any) -> Any:
     """The rewards to learn from."""
     if config.normalize_reward and config.eval_env:
-        reward = reward - np.float32(1.0)
+        reward = reward - 1.0
     return np.where(reward == 0.0, 0.0, -1.0) if config.sparse_rewards else reward
 
 
