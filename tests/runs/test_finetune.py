@@ -145,7 +145,7 @@ def test_a_run_tells_of_both_phases(whole: tuple[str, Path]) -> None:
     assert result["updates"] == 80
 
 
-def stopped_after(updates: int, side: str, name: str, folder: Path) -> Path:
+def stopped_after(updates: int, side: str, name: str, folder: Path, **settings: Any) -> Path:
     """The folder of a run that a signal stops after so many updates."""
     advance, seen = Run.advance, [0]
 
@@ -158,7 +158,7 @@ def stopped_after(updates: int, side: str, name: str, folder: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "advance", counting)
         with pytest.raises(Stopped):
-            train(side, name, folder, **TWO_PHASES)
+            train(side, name, folder, **TWO_PHASES, **settings)
     return only_run(folder)
 
 
@@ -179,13 +179,13 @@ def test_stopped_in_either_phase_it_ends_as_one_that_was_not(
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_stopped_within_a_chunk_it_plays_the_rest(side: str, tmp_path: Path) -> None:
     """The policy is not asked again before that, and the run ends with the bits of one that was not stopped."""
-    name = "finetune/acfql"
-    reference = train(side, name, tmp_path / "whole", **TWO_PHASES)
-    run = stopped_after(37, side, name, tmp_path / "stopped")
-    (checkpoint,) = (run / "checkpoints").glob("step_37.*")
-    assert len(read(checkpoint)["queue"]) in (1, 2)
+    name, chunks = "finetune/acfql", {"horizon_length": 30}
+    reference = train(side, name, tmp_path / "whole", **TWO_PHASES, **chunks)
+    run = stopped_after(38, side, name, tmp_path / "stopped", **chunks)
+    (checkpoint,) = (run / "checkpoints").glob("step_38.*")
+    assert 0 < len(read(checkpoint)["queue"]) < 30
     np.random.seed(99)
-    assert train(side, name, tmp_path / "stopped", **TWO_PHASES, resume="auto") == run
+    assert train(side, name, tmp_path / "stopped", **TWO_PHASES, **chunks, resume="auto") == run
     assert_same_bits(run, reference)
 
 
