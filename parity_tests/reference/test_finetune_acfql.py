@@ -193,7 +193,8 @@ def derived(config: Any, raw: dict[str, np.ndarray], reference: Derivation) -> L
     seen, rewards = (raw["observations"] - mean) / std, learnt(config, raw["rewards"])
     ends = raw["terminals"]
     life = [(seen[i], raw["actions"][i], rewards[i], seen[i + 1], ends[i], ends[i]) for i in range(finetune.ROWS)]
-    batches, chunk, env, moves = [], [], Line(), 0
+    chunk: list[np.ndarray] = []
+    batches, env, moves = [], Line(), 0
     state = ((env.reset()[0] - mean) / std).astype(np.float32)
     for t in range(1, OFFLINE + ONLINE + 1):
         if t > OFFLINE:
