@@ -62,9 +62,11 @@ def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
 
     def block() -> None:
         for _ in range(STEPS):
-            observation = torch.as_tensor(experience.observation[None]).to(dataset.observations)
-            action = trainer.explore(observation, twin.draw_exploration(config, ACTION_DIM, device))
-            experience.step(action[0].numpy())
+            exploration = twin.draw_exploration(config, ACTION_DIM, device)
+            if not len(experience.queue):
+                observation = torch.as_tensor(experience.observation[None]).to(dataset.observations)
+                experience.choose(trainer.explore(observation, exploration).reshape(-1, ACTION_DIM).numpy())
+            experience.play()
             ring.push(pair.as_rows(experience.last()))
             if hasattr(trainer, "enter"):
                 size = len(dataset.rewards)
@@ -81,6 +83,8 @@ def torch_draws(
     device = torch.device("cpu")
     if not pair.two_buffers:
         indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device, *pair.torch_phase(trainer))
+        if hasattr(twin, "take_chunks"):
+            return twin.take_chunks(ring.rows, indices, config, ring.size, ring.pointer), noise
         return torch_data.take(ring.rows, indices), noise
     indices, noise = twin.draw_noise(config, len(dataset.rewards), ACTION_DIM, device, ring.size)
     if hasattr(trainer, "balanced"):

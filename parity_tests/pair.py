@@ -241,8 +241,8 @@ class Pair:
         """A JAX state after rows were stored at these places, which are numbered after the dataset's rows."""
         return state
 
-    def drawn_batch(self, state: Any, twin: ModuleType, held: Any, indices: Any, noise: Any) -> Any:
-        """An online batch, from the columns of both replay buffers, indices and noise."""
+    def drawn_batch(self, state: Any, twin: ModuleType, held: Any, indices: Any, noise: Any, ring: Any) -> Any:
+        """An online batch, from the columns of both replay buffers, indices, noise and the PyTorch twin's ring."""
         return type(held)(*(column[indices] for column in held))
 
 

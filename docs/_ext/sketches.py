@@ -22,6 +22,7 @@ SKETCHES = {
         offline.dt,
         ensembles.edac,
         evaluation.evaluation_fqe,
+        phases.finetune_acfql,
         phases.finetune_awac,
         phases.finetune_balanced_replay,
         phases.finetune_cal_ql,

@@ -46,7 +46,7 @@ def online(scene: Scene) -> Errors:
     """Compares a few calls of the program that a run calls for each step in the environment with its parts.
 
     The ring must contain the same rows on both sides. Stored rows can be drawn at once. The action depends on the
-    weights after the update.
+    weights after the update. A program that chooses none leaves the choice to `next_action`.
     """
     given, key, single = scene.state(), jax.random.key(1), replace(scene, engine=interpreted)
     columns, rows, apart = torch_side_columns(scene), len(scene.dataset[0]), scene.pair.two_buffers
@@ -78,7 +78,7 @@ def online(scene: Scene) -> Errors:
             # The ring's current size is among the sizes.
             of_draw.pop("online_size", None)
             indices, noise = scene.drawing(scene.jax_twin.draw_noise, *sizes, **of_draw)(key, step - 1)
-            batch = scene.pair.drawn_batch(expected, scene.jax_twin, held, indices, noise)
+            batch = scene.pair.drawn_batch(expected, scene.jax_twin, held, indices, noise, reference)
             update = scene.pair.update_statics(scene.config, step)
             expected, _ = single.run(type(expected).update, expected, batch, noise, *scene.pair.number(step), **update)
         # A compiled call donates the memory of its state and its ring.
@@ -93,6 +93,8 @@ def online(scene: Scene) -> Errors:
         found[f"call {call}: ring"] = error(np.asarray(ring.rows), whole)
         found[f"call {call}: size"] = float(int(ring.size) != reference.size)
         draws = explored(scene, key, start, scene.sizes[1])
+        if action is None:
+            action = scene.run(scene.jax_twin.next_action, given, key, start, observation)
         acted = single.run(type(expected).explore, expected, observation, draws)
         found[f"call {call}: action"] = error(action, np.asarray(acted))
     return found

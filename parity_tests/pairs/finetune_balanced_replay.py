@@ -57,7 +57,7 @@ def entered(state: Any, places: np.ndarray, rows: int) -> Any:
     return state.replace(priorities=jnp.asarray(summed(leaves)))
 
 
-def drawn_batch(state: Any, twin: Any, held: Any, indices: Any, noise: Any) -> Any:
+def drawn_batch(state: Any, twin: Any, held: Any, indices: Any, noise: Any, ring: Any) -> Any:
     """Draws rows by their share of the sum of priorities, without a tree."""
     leaves = np.asarray(state.priorities)[len(state.priorities) // 2 :]
     bounds = np.cumsum(leaves, dtype=np.float64)

@@ -322,7 +322,7 @@ class FromTheWrongEnd(Ring):
     def push(self, columns: Any) -> None:
         """Writes each row before the previous one."""
         super().push(columns)
-        self._pointer = (self._pointer - 2) % len(self.rows[0])
+        self.pointer = (self.pointer - 2) % len(self.rows[0])
 
 
 def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:

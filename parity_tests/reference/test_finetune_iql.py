@@ -125,7 +125,7 @@ class _FromTheWrongEnd(Ring):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._pointer = self.size - 1
+        self.pointer = self.size - 1
 
 
 def _anew(experience: online.OnlineExperience) -> Batch:

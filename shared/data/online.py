@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shared.data.experience import KeptSteps, experience_files
+from shared.data.returns import EndedBatch
 from shared.data.transitions import Batch
 from shared.envs.stepping import Stepper
+from shared.errors import InputError
 
 
 class OnlineRows(NamedTuple):
@@ -61,6 +63,7 @@ class OnlineExperience(KeptSteps[OnlineRows]):
 
     Attributes:
         episodes: The finished episodes.
+        queue: (n, A), chosen actions that `play` has not taken yet; a run that is stopped saves them in its checkpoint.
     """
 
     def __init__(self, stepper: Stepper, seed: int, capacity: int, switch: int) -> None:
@@ -76,6 +79,7 @@ class OnlineExperience(KeptSteps[OnlineRows]):
         self._seed, self._switch = seed, switch
         self.episodes: list[Episode] = []
         self._first = self._failures = 0
+        self.queue = self._no_actions()
         self.begin(seed, 0)
 
     def step(self, action: np.ndarray) -> None:
@@ -84,9 +88,28 @@ class OnlineExperience(KeptSteps[OnlineRows]):
         if self.over:
             self._end(self.size)
 
+    def choose(self, actions: np.ndarray) -> None:
+        """Stores a policy's actions (n, A), for `play` to take one after the other without asking the policy."""
+        self.queue = np.asarray(actions)
+
+    def play(self) -> None:
+        """Takes the first action of the queue; the end of an episode empties the queue."""
+        action, self.queue = self.queue[0], self.queue[1:]
+        self.step(action)
+        if self.over:
+            self.queue = self._no_actions()
+
+    def _no_actions(self) -> np.ndarray:
+        return np.zeros((0, self.action_dim), np.float32)
+
     def last(self) -> Batch:
         """The last step, as a batch of one."""
         return self.transitions(self.size - 1)
+
+    def in_order(self, first: int = 0) -> EndedBatch:
+        """The steps from number `first` on as transitions, with the ends of episodes."""
+        rows = self.rows(first)
+        return EndedBatch(*self.transitions(first), rows.terminals | rows.timeouts)
 
     def _end(self, step: int) -> None:
         """Adds the episode that ended with this step, counted from 1."""
@@ -106,10 +129,10 @@ class OnlineExperience(KeptSteps[OnlineRows]):
 
         Args:
             path: The path of the checkpoint.
-            content: Its contents, including the number of its update.
+            content: Its contents, including the number of its update, and the queue if there is one.
 
         Raises:
-            InputError: As for `load`.
+            InputError: As for `load`, or the queue is of other actions.
         """
         size = max(0, content["step"] - self._switch)
         folder = Path(path).parent
@@ -121,6 +144,9 @@ class OnlineExperience(KeptSteps[OnlineRows]):
                 file.unlink()
         for end in np.flatnonzero(self._rows.terminals[:size] | self._rows.timeouts[:size]) + 1:
             self._end(int(end))
+        self.queue = np.asarray(content.get("queue", self._no_actions()))
+        if self.queue.shape[1:] != (self.action_dim,):
+            raise InputError(f"checkpoint {path} is of other actions: set env to its own")
         self.begin(self._seed, len(self.episodes))
         for action in self._rows.actions[self._first : size]:
             self._stepper.step(action)

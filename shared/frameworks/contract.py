@@ -75,7 +75,7 @@ class Explorer(Trainer, Protocol):
     """PyTorch: a trainer that continues online in the environment."""
 
     def explore(self, observations: Any, noise: Any) -> Any:
-        """Exploring actions (E, A) for normalised observations (E, S)."""
+        """Exploring actions (E, A), or chunks of them (E, h, A), for normalised observations (E, S)."""
 
 
 class TorchFinetune(TorchTwin, Protocol):
@@ -166,11 +166,11 @@ class JaxFinetune(JaxTwin, Protocol):
 
     @property
     def next_action(self) -> Callable[..., Any]:
-        """(state, key, step, observation) to an action (1, A)."""
+        """(state, key, step, observation) to an action (1, A), or to a chunk of actions (1, h, A)."""
 
     @property
     def train_online(self) -> Callable[..., tuple[Any, Any, Any, Any]]:
-        """(state, key, ring, updates before, rows, observation, ...) to (state, ring, action, metrics)."""
+        """(state, key, ring, updates before, rows, observation, ...) to (state, ring, action or None, metrics)."""
 
 
 class JaxOnline(JaxTwin, Protocol):

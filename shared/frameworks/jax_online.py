@@ -5,10 +5,12 @@ twin's file also has these:
 
 - `train_interval(state, key, dataset, start, num_updates, size, ...)` is the scan of the offline phase. Batches come
   from the first `size` rows. This number is traced, so the replay buffer can grow without another compilation.
-- `next_action(state, key, step, observation)`, compiled, returns the action (1, A) of the step of this number.
+- `next_action(state, key, step, observation)`, compiled, returns the action (1, A) of the step of this number, or a
+  chunk of actions (1, h, A) that begins with it.
 - `train_online(state, key, ring, start, rows, observation, ...)` is compiled, and donates state and ring. It stores the
   rows (n, W) from the environment, makes the updates `start + 1` to `start + n`, and then acts on the current
-  observation. It returns `(state, ring, action, history)`.
+  observation. It returns `(state, ring, action, history)`. If the policy chooses chunks, the action is None, and
+  `next_action` is called where a chunk begins.
 
 `Online.play` calls them for an interval between two evaluations. State and ring stay on the device meanwhile. Each
 interval begins with `next_action`, so that a run that is resumed there computes the same bits.
@@ -62,6 +64,7 @@ class Online:
         as_rows: Callable[[Batch], Any] = lambda batch: batch,
         statics: Callable[[int, int], Sequence[Any]] = lambda start, updates: (),
         shared: Sequence[Any] = (),
+        steps_of: Callable[[OnlineExperience, int], Any] = OnlineExperience.transitions,
     ) -> None:
         """Stores the arguments; `play` runs the phase.
 
@@ -76,9 +79,11 @@ class Online:
             statics: Maps the updates before a call and the updates in it to the last arguments of `train_online`, which
                 are static.
             shared: The arguments before these: arrays that all seeds share, such as a dataset in addition to the ring.
+            steps_of: Maps the experience and a number to the steps from this number on, which `as_rows` converts.
         """
         self._config, self._experience, self._key = config, experience, key
         self._next_action, self._train, self._as_rows = next_action, train_online, as_rows
+        self._steps_of = steps_of
         self._statics, self._shared = statics, tuple(shared)
         self._run, self._metrics = run, _Means()
         self._ring: Ring | None = None
@@ -102,16 +107,19 @@ class Online:
         assert self._ring is not None, "begin comes first"
         per_call = self._config.updates_per_call
         caller = _Alone(self._train, state, self._ring) if seeds.count() == 1 else _Together(self, state, self._ring)
-        action = self._act(state, start)
+        action: Array | None = None
         for at in range(start, end, per_call):
             if at > start and self._run.stopping:
                 end = at
                 break
             updates, first = min(per_call, end - at), self._experience.size
             for number in range(updates):
-                if number:
-                    action = self._act(caller.state, at + number)
-                self._experience.step(np.asarray(action)[0])
+                if not len(self._experience.queue):
+                    chosen = self._act(caller.state, at + number) if action is None else action
+                    self._experience.choose(np.asarray(chosen).reshape(-1, self._experience.action_dim))
+                self._experience.play()
+                # An action is only for the step that follows its update.
+                action = None
             action, history = caller(
                 at, self._key, self._packed(first), self._observation(), self._shared, tuple(self._statics(at, updates))
             )
@@ -137,7 +145,7 @@ class Online:
 
     def _packed(self, first: int) -> np.ndarray:
         """The steps from number `first` on, as rows of the ring, (n, W)."""
-        columns = self._as_rows(self._experience.transitions(first))
+        columns = self._as_rows(self._steps_of(self._experience, first))
         return np.concatenate([np.reshape(column, (len(column), -1)) for column in columns], axis=1)
 
 
@@ -192,8 +200,8 @@ def _call_all(
     given = stack.placed((jnp.stack(keys), np.stack(rows), np.stack(observations)))
     (states, rings), answers = _vmapped(train_online, (states, rings), given, at, shared, statics)
     stack.keep((states, rings))
-    actions, history = jax.device_get(answers)
-    return [(actions[i], jax.tree.map(lambda values, i=i: values[i], history)) for i in range(len(owners))]
+    answers = jax.device_get(answers)
+    return [jax.tree.map(lambda values, i=i: values[i], answers) for i in range(len(owners))]
 
 
 @partial(jax.jit, static_argnames=("train_online", "statics"), donate_argnames="carried")

@@ -21,7 +21,7 @@ class Ring(PackedDataset):
 
     Attributes:
         size: Number of rows stored, (); rows from `size` on are unused.
-        pointer: Position of the next row, ().
+        pointer: Position of the next row, (); once the ring is full, that of the oldest.
     """
 
     size: Array

@@ -10,7 +10,9 @@ twin of this family provides and calls these in both frameworks:
   statistics and stores every step. Its transitions are for learning, and its `episodes` have training returns.
 - `restore(..., go_on=experience.go_on_from)` continues the episode in which a resumed run was stopped.
 - `draw_exploration` makes the random draws of an environment step, as `draw_noise` does for an update. The trainer's or
-  state's `explore` computes the action from them. The parity checks cover both.
+  state's `explore` computes the action from them, or a chunk of actions. The parity checks cover both.
+- A twin whose policy chooses chunks asks it when `experience.queue` is empty. It stores the answer by
+  `experience.choose`, takes each step by `experience.play`, and saves the queue in its checkpoints.
 - `run.log(step, metrics, experience.episodes)` also writes the episodes since the last evaluation. `run.intervals()`
   ends an interval at the switch.
 
@@ -35,6 +37,7 @@ class Ring:
     Attributes:
         rows: A named tuple of tensors with `capacity` rows; rows from `size` on are unused.
         size: Number of rows stored.
+        pointer: Position of the next row; once the ring is full, that of the oldest.
     """
 
     def __init__(self, dataset: Any, capacity: int, keeps_dataset: bool = True) -> None:
@@ -48,28 +51,28 @@ class Ring:
         """
         columns = (torch.zeros(capacity, *column.shape[1:]).to(column) for column in dataset)
         self.rows = type(dataset)(*columns)
-        self.size = self._pointer = 0
+        self.size = self.pointer = 0
         if keeps_dataset:
             for whole, column in zip(self.rows, dataset, strict=True):
                 whole[: len(column)] = column
             self.size = len(dataset[0])
-            self._pointer = self.size % capacity
+            self.pointer = self.size % capacity
 
     def push(self, columns: Any) -> None:
         """Stores NumPy columns (n, ...), the oldest row first."""
         capacity = len(self.rows[0])
         for row in range(len(columns[0])):
-            store(self.rows, type(self.rows)(*(column[row : row + 1] for column in columns)), self._pointer)
-            self._pointer = (self._pointer + 1) % capacity
+            store(self.rows, type(self.rows)(*(column[row : row + 1] for column in columns)), self.pointer)
+            self.pointer = (self.pointer + 1) % capacity
             self.size = min(self.size + 1, capacity)
 
     def extend(self, columns: Any) -> None:
         """Stores at most `capacity` rows of tensors (n, ...) on the ring's device, the oldest first."""
         capacity, number = len(self.rows[0]), len(columns[0])
-        places = (self._pointer + torch.arange(number, device=columns[0].device)) % capacity
+        places = (self.pointer + torch.arange(number, device=columns[0].device)) % capacity
         for whole, column in zip(self.rows, columns, strict=True):
             whole[places] = column
-        self._pointer = (self._pointer + number) % capacity
+        self.pointer = (self.pointer + number) % capacity
         self.size = min(self.size + number, capacity)
 
     def content(self) -> dict[str, Any]:
@@ -77,7 +80,7 @@ class Ring:
         columns = [
             column[: self.size].flatten(1) if column.ndim > 1 else column[: self.size, None] for column in self.rows
         ]
-        return {"rows": torch.cat(columns, dim=1).cpu(), "pointer": self._pointer}
+        return {"rows": torch.cat(columns, dim=1).cpu(), "pointer": self.pointer}
 
     def go_on_from(self, path: str, content: Mapping[str, Any]) -> None:
         """Restores the rows that a checkpoint stores under `synthetic`.
@@ -86,7 +89,7 @@ class Ring:
             InputError: The entry is missing, or does not fit.
         """
         capacity, width = len(self.rows[0]), sum(column[0].numel() for column in self.rows)
-        rows, self._pointer = stored_rows(content.get("synthetic"), capacity, width, path)
+        rows, self.pointer = stored_rows(content.get("synthetic"), capacity, width, path)
         self.size = len(rows)
         parts = torch.as_tensor(rows).split([column[0].numel() for column in self.rows], dim=1)
         for whole, part in zip(self.rows, parts, strict=True):

@@ -27,6 +27,13 @@ def _row(values: Any) -> np.ndarray:
     return row
 
 
+def _table(values: Any) -> np.ndarray:
+    table = np.asarray(values)
+    if table.dtype.kind != "f" or table.ndim != 2 or not np.isfinite(table).all():
+        raise ValueError("must be a table of finite numbers")
+    return table
+
+
 def _positive(values: Any) -> np.ndarray:
     row = _row(values)
     if not (row > 0).all():
@@ -81,6 +88,7 @@ class _Facts(BaseModel):
     action_std: Annotated[Any, AfterValidator(_positive)] = None
     action_low: Annotated[Any, AfterValidator(_row)] = None
     action_high: Annotated[Any, AfterValidator(_row)] = None
+    queue: Annotated[Any, AfterValidator(_table)] = None
 
 
 def check_facts(content: Mapping[str, Any], path: str) -> None:

@@ -60,7 +60,8 @@ IDEAS = (
         "offline_iterations",
         "updates on the dataset alone",
         ("num_offline_updates",),
-        dict.fromkeys(("finetune/fql", "finetune/ifql"), ("offline_steps",)) | {"finetune/rlpd": ("pretrain_steps",)},
+        dict.fromkeys(("finetune/acfql", "finetune/fql", "finetune/ifql"), ("offline_steps",))
+        | {"finetune/rlpd": ("pretrain_steps",)},
     ),
     Idea(
         "online_iterations",
@@ -69,7 +70,12 @@ IDEAS = (
         {"finetune/rlpd": ("max_steps",)},
     ),
     Idea("num_updates_on_epoch", "updates in an epoch", ("step_per_epoch", "num_steps_per_epoch")),
-    Idea("sparse_rewards", "whether rewards only say if a task is done", (), {"acfql": ("sparse",)}),
+    Idea(
+        "sparse_rewards",
+        "whether rewards only say if a task is done",
+        (),
+        dict.fromkeys(("acfql", "finetune/acfql"), ("sparse",)),
+    ),
     Idea("buffer_size", "transitions at most", ("replay_buffer_size",)),
     Idea("normalize", "whether states are normalised", ("normalize_states",)),
     Idea("minibatch_size", "transitions in a slice of a batch", ("batch_size_per_update",)),
@@ -125,7 +131,9 @@ IDEAS = (
         "critic_hidden_dims",
         "widths of the critics' hidden layers",
         ("critic_hidden",),
-        dict.fromkeys(("acfql", "fql", "finetune/fql", "ifql", "finetune/ifql"), ("value_hidden_dims",)),
+        dict.fromkeys(
+            ("acfql", "finetune/acfql", "fql", "finetune/fql", "ifql", "finetune/ifql"), ("value_hidden_dims",)
+        ),
     ),
     Idea("value_hidden_dims", "widths of V's hidden layers", ("vf_hidden_dims",)),
     Idea("value_ln", "whether values have LayerNorm", (), dict.fromkeys(_WITH_GOALS, ("layer_norm",))),
@@ -148,7 +156,7 @@ IDEAS = (
         "steps of the environment before learning begins",
         ("update_start_step",),
         dict.fromkeys(("finetune/balanced_replay", "finetune/rebrac"), ("num_warmup_steps",))
-        | {"finetune/rlpd": ("start_training",)},
+        | dict.fromkeys(("finetune/acfql", "finetune/rlpd"), ("start_training",)),
     ),
     # Shares of a batch
     Idea("offline_share", "share of the dataset's rows in an online batch", (), {"finetune/cal_ql": ("mixing_ratio",)}),
@@ -188,7 +196,7 @@ IDEAS = (
         "distill_coef",
         "weight of the distance to the flow's action",
         (),
-        dict.fromkeys(("acfql", "fql", "finetune/fql"), ("alpha",)),
+        dict.fromkeys(("acfql", "finetune/acfql", "fql", "finetune/fql"), ("alpha",)),
     ),
     Idea("state_weight", "weight of states beside actions, where the nearest row is searched", (), {"prdc": ("beta",)}),
     # Imitation
@@ -218,7 +226,8 @@ IDEAS = (
         "n_action_samples",
         "actions sampled in a state to choose from",
         (),
-        dict.fromkeys(("ifql", "finetune/ifql", "uwac"), ("num_samples",)) | {"acfql": ("actor_num_samples",)},
+        dict.fromkeys(("ifql", "finetune/ifql", "uwac"), ("num_samples",))
+        | dict.fromkeys(("acfql", "finetune/acfql"), ("actor_num_samples",)),
     ),
     # The VAE and the MMD
     Idea(

@@ -11,8 +11,10 @@ from parity_tests.pairs import PAIRS
 pytestmark = pytest.mark.thorough
 
 
-# One replay buffer, two with shares of a batch, two without, and a balanced one
-@pytest.mark.parametrize("name", ["finetune/iql", "finetune/cal_ql", "finetune/rlpd", "finetune/balanced_replay"])
+# One replay buffer, two with shares of a batch, two without, a balanced one, and one for chunks
+@pytest.mark.parametrize(
+    "name", ["finetune/iql", "finetune/cal_ql", "finetune/rlpd", "finetune/balanced_replay", "finetune/acfql"]
+)
 def test_both_twins_step_and_learn(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With small networks; afterwards, each environment has made the steps of one block."""
     monkeypatch.setattr(online, "ROWS", 400)

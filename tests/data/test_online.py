@@ -12,6 +12,7 @@ from shared.data.rewards import CorlRewards, Rewards, ScaledRewards
 from shared.data.transitions import Batch
 from shared.envs.goals import has_goals, is_goal
 from shared.envs.stepping import Stepper
+from shared.errors import InputError
 
 HOPPER = "d4rl/hopper-v2"
 
@@ -74,6 +75,49 @@ def test_it_goes_on_in_the_middle_of_an_episode(cut: int, tmp_path: Path) -> Non
     for ours, theirs in zip(back.rows(), whole.rows(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert back.episodes == whole.episodes
+
+
+def chosen(number: int, size: int = 4) -> np.ndarray:
+    """A policy's chunk of actions."""
+    return np.random.default_rng(number).uniform(-1, 1, (size, 3)).astype(np.float32)
+
+
+def test_a_chunk_is_played_to_its_end_or_the_episodes() -> None:
+    """Of a chunk of four, an episode of three steps takes three, and the next one begins with a new chunk."""
+    experience, asked = lived(0, ENV_ID), []
+    while experience.size < 11:
+        if not len(experience.queue):
+            asked.append(experience.size)
+            experience.choose(np.zeros((4, experience.action_dim)))
+        experience.play()
+    assert asked == [0, 3, 7, 8]
+    assert len(experience.queue) == 1
+
+
+def test_steps_know_the_ends_of_episodes() -> None:
+    """Falls and time limits."""
+    experience = lived(3 + LIMIT + 1, ENV_ID)
+    found = experience.in_order(2)
+    assert found.last.tolist() == [True, False, False, False, False, True, False]
+    assert found.terminals.tolist() == [True, *[False] * 6]
+    for ours, theirs in zip(found[:5], experience.transitions(2), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_it_goes_on_in_the_middle_of_a_chunk(tmp_path: Path) -> None:
+    """The rest of the chunk comes from the checkpoint; actions of another size are refused."""
+    saved = lived(6)
+    saved.choose(chosen(1))
+    saved.play()
+    saved.save(tmp_path)
+    back = lived(11)
+    back.choose(chosen(2))
+    back.go_on_from(str(tmp_path / "step_12.pt"), {"step": 12, "queue": saved.queue})
+    np.testing.assert_array_equal(back.queue, chosen(1)[1:])
+    back.go_on_from(str(tmp_path / "step_12.pt"), {"step": 12})
+    assert back.queue.shape == (0, 3)
+    with pytest.raises(InputError, match="is of other actions: set env to its own"):
+        back.go_on_from(str(tmp_path / "step_12.pt"), {"step": 12, "queue": chosen(1)[:, :2]})
 
 
 def test_a_seed_has_its_own_episodes() -> None:

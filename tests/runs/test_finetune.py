@@ -16,7 +16,7 @@ from shared.frameworks.twins import load_twin
 from shared.runs.phases import PhaseResults, Phases
 from shared.runs.run import Run
 from shared.runs.seeds import train_seeds
-from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, only_run, rows, train
+from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, only_run, read, rows, train
 
 pytestmark = pytest.mark.usefixtures("in_haste")
 
@@ -146,28 +146,47 @@ def test_a_run_tells_of_both_phases(whole: tuple[str, Path]) -> None:
     assert result["updates"] == 80
 
 
+def stopped_after(updates: int, side: str, name: str, folder: Path, **settings: Any) -> Path:
+    """The folder of a run that a signal stops after so many updates."""
+    advance, seen = Run.advance, [0]
+
+    def counting(self: Run, done: int, *args: Any) -> None:
+        advance(self, done, *args)
+        seen[0] += done
+        if seen[0] - done < updates <= seen[0]:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "advance", counting)
+        with pytest.raises(Stopped):
+            train(side, name, folder, **TWO_PHASES, **settings)
+    return only_run(folder)
+
+
 @pytest.mark.parametrize("stopped", [5, 37])
 def test_stopped_in_either_phase_it_ends_as_one_that_was_not(
     whole: tuple[str, Path], stopped: int, tmp_path: Path
 ) -> None:
     """Even in the middle of an episode; offline, JAX stops at the end of the call, which here is the interval's."""
     side, reference = whole
-    advance, seen = Run.advance, [0]
-
-    def counting(self: Run, done: int, *args: Any) -> None:
-        advance(self, done, *args)
-        seen[0] += done
-        if seen[0] - done < stopped <= seen[0]:
-            signal.raise_signal(signal.SIGTERM)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "advance", counting)
-        with pytest.raises(Stopped):
-            train(side, NAME, tmp_path, **TWO_PHASES)
-    run = only_run(tmp_path)
+    run = stopped_after(stopped, side, NAME, tmp_path)
     assert len(list((run / "checkpoints").glob("step_37.*"))) == (stopped == 37)
     np.random.seed(99)
     assert train(side, NAME, tmp_path, **TWO_PHASES, resume="auto") == run
+    assert_same_bits(run, reference)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_stopped_within_a_chunk_it_plays_the_rest(side: str, tmp_path: Path) -> None:
+    """The policy is not asked again before that, and the run ends with the bits of one that was not stopped."""
+    name, chunks = "finetune/acfql", {"horizon_length": 30}
+    reference = train(side, name, tmp_path / "whole", **TWO_PHASES, **chunks)
+    run = stopped_after(38, side, name, tmp_path / "stopped", **chunks)
+    (checkpoint,) = (run / "checkpoints").glob("step_38.*")
+    assert 0 < len(read(checkpoint)["queue"]) < 30
+    np.random.seed(99)
+    assert train(side, name, tmp_path / "stopped", **TWO_PHASES, **chunks, resume="auto") == run
     assert_same_bits(run, reference)
 
 

@@ -84,6 +84,7 @@ def test_corls_files_load_to_the_values_of_our_tables(name: str) -> None:
             {"alpha": 3.0, "actor_num_samples": 8, "sparse": True, "offline_steps": 9},
             ("distill_coef", "n_action_samples", "sparse_rewards", "max_timesteps"),
         ),
+        ("finetune/acfql", {"start_training": 5, "offline_steps": 9}, ("learning_starts", "offline_iterations")),
         ("ifql", {"num_samples": 8, "offline_steps": 9}, ("n_action_samples", "max_timesteps")),
         (
             "diffusion_ql",

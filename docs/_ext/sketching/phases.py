@@ -33,6 +33,22 @@ def switches(above: Axes, *others: Axes) -> None:
         pen.label(above, x, 1.12, name, transform=above.get_xaxis_transform())
 
 
+def finetune_acfql(figure: Figure) -> None:
+    """Paths from one state, with an action chosen in each step, or with five actions chosen at once."""
+    left, right = pen.panels(figure, 2.9, columns=2)
+    rng, steps, paths = np.random.default_rng(185), 20, 7
+    drawn = rng.choice([-1.0, 1.0], (paths, steps)) * rng.uniform(0.5, 1.0, (paths, steps))
+    for axes, length, colour in ((left, 1, SKY), (right, 5, AMBER)):
+        chosen = np.repeat(drawn[:, : steps // length], length, axis=1)
+        for path in np.concatenate([np.zeros((paths, 1)), chosen.cumsum(axis=1)], axis=1):
+            pen.curve(axes, np.arange(steps + 1), path, colour, lw=1.2)
+            for step in range(0, steps, length):
+                pen.point(axes, step, path[step], colour, size=3 if length == 1 else 6)
+        axes.set(xlim=(-0.8, steps + 0.8), ylim=(-13, 13))
+    pen.plain(left, "a choice in each step", "position")
+    pen.plain(right, "a choice for five steps")
+
+
 def finetune_awac(figure: Figure) -> None:
     """An update before the switch and one after it: first on the data, then also on the policy's own steps."""
     axes = pen.drawing(figure, (9.6, 4.2))
