@@ -3,12 +3,9 @@
 The networks and the update come from the offline derivation. It uses bare arrays, which is why the last bits differ.
 """
 
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -18,18 +15,9 @@ from corl_jax.finetune import ifql as jax_twin
 from corl_torch.finetune import ifql
 from parity_tests.engine.precision import both_in
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
-from parity_tests.reference.finetune import (
-    ANTMAZE_ID,
-    CAPACITY,
-    TABLE,
-    Line,
-    Lived,
-    assert_close_life,
-    derived,
-    run_of,
-    write_dataset,
-)
-from parity_tests.reference.test_fql import LOG, WEIGHTS, StopError
+from parity_tests.reference.finetune import ANTMAZE_ID
+from parity_tests.reference.finetune_flows import assert_jax_sets_out_alike, assert_same_loop
+from parity_tests.reference.test_fql import LOG, WEIGHTS
 from parity_tests.reference.test_ifql import (
     SMALL,
     Reference,
@@ -40,7 +28,6 @@ from parity_tests.reference.test_ifql import (
     moved,
 )
 from shared.data.transitions import Batch
-from shared.envs import families
 from shared.frameworks.torch_data import take
 from shared.runs.configs import read_file
 
@@ -129,82 +116,15 @@ LOOPS: dict[str, dict[str, Any]] = {
 }
 
 
-def settings_of(twin: ModuleType, folder: Path, settings: dict[str, Any]) -> tuple[Any, dict[str, np.ndarray]]:
-    """Settings for a short run with twenty online steps, and the dataset to learn from, except for rewards."""
-    raw = write_dataset(folder / "line.hdf5")
-    # Some of the data's actions reach their bounds.
-    reaching = np.clip(1.5 * raw["actions"], -1.0, 1.0)
-    with h5py.File(folder / "line.hdf5", "a") as file:
-        file["actions"][...] = reaching
-    sizes = {"actor_hidden_dims": (20,), "critic_hidden_dims": (30,), "batch_size": 16}
-    config = twin.TrainConfig(
-        env=str(folder / "line.hdf5"),
-        runs_path=str(folder / "runs"),
-        device="cpu",
-        buffer_size=CAPACITY,
-        offline_iterations=6,
-        online_iterations=20,
-        eval_freq=13,
-        n_episodes=1,
-        **settings | sizes,
-    )
-    cut = np.where(np.abs(reaching) > 1 - 1e-5, np.sign(reaching) * np.float32(1 - 1e-5), reaching)
-    return config, raw | {"actions": cut}
-
-
-def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Lived]]:
-    """A run of the twin that overwrites the ring, and a function that runs the derivation."""
-    config, raw = settings_of(ifql, folder, settings)
-    with both_in("float64"):
-        ours, fresh, as_it_was = run_of(ifql, ifql.IFQL, config)
-
-    def theirs() -> Lived:
-        with both_in("float64"):
-            as_it_was()
-            reference = Derivation(config, fresh, 1.0)
-
-            def update(*rows: Tensor) -> None:
-                reference.update(tuple(column.double() for column in rows), drawn(config))
-
-            added = -1.0 if config.normalize_reward and config.eval_env else 0.0
-            return derived(config, raw, lambda state: reference.act(state.double()).float(), update, added)
-
-    return ours, theirs
-
-
 @pytest.mark.parametrize("settings", LOOPS.values(), ids=LOOPS)
 def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
-    """The buffer and batches equal the derivation's; actions of steps may be on their bound, the data's never are."""
-    ours, theirs = life(tmp_path, settings)
-    assert_close_life(ours, theirs())
-    reached = np.abs(ours.ring[1]).max(axis=1) == 1.0
-    assert reached.any()
-    assert not reached[20 - (CAPACITY - 60) : 60].any()
+    """The buffer and batches equal the derivation's."""
+    assert_same_loop(ifql, ifql.IFQL, Derivation, drawn, tmp_path, settings)
 
 
 def test_the_jax_run_sets_out_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the data's actions are clipped; 1 is subtracted from AntMaze's rewards in the data and online."""
-    found: list[Any] = []
-
-    def stop(run: Any, config: Any, experience: Any, *given: Any) -> None:
-        found.append(experience)
-        raise StopError
-
-    config, raw = settings_of(jax_twin, tmp_path, {"eval_env": ANTMAZE_ID})
-    monkeypatch.setattr(jax_twin, "create_train_state", lambda *given: None)
-    monkeypatch.setattr(jax_twin, "to_device", found.append)
-    monkeypatch.setattr(jax_twin, "Online", stop)
-    monkeypatch.setattr(families, "TABLE", TABLE)
-    with pytest.raises(StopError):
-        jax_twin.train(config)
-    data, experience = found
-    np.testing.assert_array_equal(data.actions, raw["actions"][:-1])
-    np.testing.assert_array_equal(data.rewards, raw["rewards"][:-1] - np.float32(1.0))
-    action, env = np.ones(ACTION_DIM, np.float32), Line()
-    env.reset()
-    experience.step(action)
-    np.testing.assert_array_equal(experience.last().actions, action[None])
-    np.testing.assert_array_equal(experience.last().rewards, np.float32(env.step(action)[1] - 1.0))
+    """It has the same data, and stores the same experience."""
+    assert_jax_sets_out_alike(jax_twin, tmp_path, monkeypatch)
 
 
 def test_the_authors_names_are_understood(tmp_path: Path) -> None:
