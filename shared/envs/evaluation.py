@@ -145,7 +145,7 @@ class Evaluation(NamedTuple):
     """The outcome of one evaluation.
 
     `returns` (n_episodes,) are undiscounted and not normalised, float64. `lengths` (n_episodes,) are steps. `successes`
-    (n_episodes,) say whether a step of the episode reached its goal, if it has one. Episodes took `tasks` tasks in turn.
+    (n_episodes,) say whether a step of the episode reached its goal, if it has one. Episodes took the `tasks` in turn.
     """
 
     returns: np.ndarray
