@@ -81,6 +81,8 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
 
     group: str = "ACFQL-finetune"
     name: str = "ACFQL-finetune"
+    # Dataset to begin with: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
+    env: str = "mini/pendulum-replay"
     # Updates, offline or online, between two evaluations; one is also made at the end of the offline phase
     eval_freq: int = bounded(100_000, low=1)
     # Number of first environment steps that are not followed by updates
