@@ -60,7 +60,10 @@ def make_dataset(arrays: Mapping[str, ArrayLike], env: str = "") -> Dataset:
     """
     enter()
     from shared.data.transitions import checked_arrays
+    from shared.errors import InputError
 
+    if not isinstance(arrays, Mapping):
+        raise InputError(f"a dataset is a mapping of names to arrays, not {type(arrays).__name__}: pass a dict")
     return Dataset(checked_arrays(arrays, "the dataset"), env)
 
 

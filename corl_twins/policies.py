@@ -1,6 +1,6 @@
 """Policies learned in runs, and their evaluation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,7 +66,7 @@ class Policy:
 
     def __call__(
         self,
-        observations: ArrayLike,
+        observations: ArrayLike | Mapping[str, Any],
         returns: ArrayLike | None = None,
         lengths: ArrayLike | None = None,
         goals: ArrayLike | None = None,
@@ -74,7 +74,8 @@ class Policy:
         """The actions for one observation, or for the observations of several episodes that are stepped together.
 
         Args:
-            observations: (S,), or (E, S) for E episodes; for images (C, H, W) or (E, C, H, W).
+            observations: (S,), or (E, S) for E episodes; for images (C, H, W) or (E, C, H, W). Or the dictionary of an
+                environment that sets goals, with `observation` and `desired_goal`, instead of `goals`.
             returns: (E,), the sum of each episode's rewards so far. Only a Decision Transformer needs this.
             lengths: (E,), the steps of each episode so far. A Decision Transformer needs this. A policy that draws
                 random numbers restarts them for an episode whose length is 0; without lengths it continues to draw.
@@ -89,11 +90,14 @@ class Policy:
         """
         from shared.envs.evaluation import ContextPolicy
 
-        rows, alone = self._rows(observations)
+        states: Any = observations
+        if isinstance(states, Mapping):
+            states, goals = states["observation"], states["desired_goal"]
+        rows, alone = self._rows(states)
         if isinstance(self._act, ContextPolicy):
             actions = self._act(rows, *self._progress(len(rows), returns, lengths))
         else:
-            actions = self._act(rows, *self._goals(observations, goals))
+            actions = self._act(rows, *self._goals(states, goals))
         mean, std = self._action_statistics
         actions = np.asarray(actions)
         if not np.issubdtype(actions.dtype, np.integer):

@@ -23,12 +23,19 @@ class Run:
 
     Attributes:
         folder: The run's folder. It contains settings, metrics, checkpoints, the learning curve and the result.
+
+    Raises:
+        InputError: There is no such folder.
     """
 
     folder: Path
 
     def __post_init__(self) -> None:
+        from corl_twins import InputError
+
         object.__setattr__(self, "folder", Path(self.folder))
+        if not self.folder.is_dir():
+            raise InputError(f"there is no folder {self.folder}: name a run's folder")
 
     @cached_property
     def result(self) -> dict[str, Any]:

@@ -115,7 +115,10 @@ def write_all(files: Files) -> None:
     written: list[Path] = []
     try:
         for path, text in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError) as error:
+                raise InputError(f"{path.parent} is no folder, because a file is there: name another one") from error
             write_atomically(path, text.encode())
             written.append(path)
     except BaseException:

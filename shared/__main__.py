@@ -45,7 +45,7 @@ def explained() -> str:
             "commands:",
             *(f"  {name:<10}{does}" for name, (_, does) in COMMANDS.items()),
             "",
-            "`corl-twins COMMAND --help` explains a command; `corl-twins train jax cql` is a first run.",
+            "`corl-twins COMMAND --help` explains a command; `corl-twins train jax iql` is a first run.",
         ]
     )
 

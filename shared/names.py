@@ -58,6 +58,8 @@ OWN_FILE = "for a file of your own, give its path, which ends in .hdf5"
 """The end of the message about an unknown dataset."""
 # The least similarity, from 0 to 1, of names that are suggested for an unknown one
 _SIMILAR = 0.4
+# The largest number of names that a message lists if none is similar
+_FEW = 12
 
 ROBOTS = ("halfcheetah", "hopper", "walker2d", "ant")
 """The robots of D4RL's locomotion datasets; each is an environment `d4rl/<robot>-v2`."""
@@ -78,7 +80,10 @@ NAMES = tuple(f"{robot}-{kind}" for robot in ROBOTS for kind in RECIPES)
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint with up to three known names that are similar to `name`."""
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=_SIMILAR)
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=_SIMILAR)
+    if not close and len(known) <= _FEW:
+        return f"choose one of {', '.join(known)}"
     return f"nearest: {', '.join(close)}" if close else "no known name is similar"
 
 
@@ -199,7 +204,8 @@ def dataset_path(name: str) -> Path:
     path = dataset_location(name)
     if not os.path.isfile(path):  # also for names that the system does not allow
         if is_file_name(name):
-            raise InputError(f"there is no file {name!r}: check the path of the dataset")
+            what = "is a folder: name a file in it" if os.path.isdir(path) else "does not exist: check its path"
+            raise InputError(f"the dataset {name!r} {what}")
         where = ", or set D4RL_DATASET_DIR to the folder that holds it" if name in D4RL_FACTS else ""
         raise InputError(f"dataset {name!r} is missing: put its file at {path}{where}")
     return path

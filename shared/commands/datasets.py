@@ -419,7 +419,7 @@ def _check_new(path: Path) -> None:
         InputError: It exists.
     """
     if path.exists():
-        raise InputError(f"{path} exists; name another --output")
+        raise InputError(f"{path} exists: name another file for the output")
 
 
 def _write(

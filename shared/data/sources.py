@@ -138,7 +138,10 @@ def from_object(env: Any) -> Source:
         InputError: The object has no such method, or the arrays cannot be used.
     """
     if not callable(getattr(env, "get_dataset", None)):
-        raise InputError(f"a source must have D4RL's get_dataset(), {type(env).__name__} has none: name a dataset")
+        raise InputError(
+            f"a source must have D4RL's get_dataset(), {type(env).__name__} has none: name a dataset, "
+            "or pass arrays through corl_twins.make_dataset"
+        )
     raw = checked_arrays(env.get_dataset(), type(env).__name__)
     digest = hashlib.sha256()
     for key, values in raw.items():

@@ -51,6 +51,8 @@ def resolve_device(name: str) -> jax.Device:
     platform, number = known[1], int(known[2] or 0)
     devices = _devices(platform)
     if not devices:
+        if number:
+            raise InputError(f"device {name} is not here, because JAX finds none of its kind: use auto or cpu")
         print(f"device {name} is not available here: using cpu", file=sys.stderr)
         platform, number, devices = "cpu", 0, _devices("cpu")
     if not devices:

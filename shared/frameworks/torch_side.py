@@ -29,6 +29,8 @@ def resolve_device(name: str) -> torch.device:
     with warnings.catch_warnings(action="ignore"):  # about deprecated names
         device = _parsed(name)
         if device.type == "cuda" and not torch.cuda.is_available():
+            if device.index:
+                raise InputError(f"device {name} is not here, because PyTorch finds no GPU: use auto or cpu")
             print(f"device {name} is not available here: using cpu", file=sys.stderr)
             return torch.device("cpu")
         _try(device)

@@ -33,7 +33,7 @@ def algorithms(framework: str, root: Path = ROOT) -> dict[str, Path]:
 
 
 def name_of(framework: str, algorithm: str) -> str:
-    """The name of one of our algorithms in checkpoints and tables.
+    """The name of one of our algorithms in checkpoints and tables; its family may be left out if no other has the name.
 
     Raises:
         InputError: There is no such algorithm.
@@ -41,6 +41,9 @@ def name_of(framework: str, algorithm: str) -> str:
     files = algorithms(framework)
     name = _OLDER_NAMES.get(algorithm, algorithm)
     if name not in files:
+        alike = [each for each in files if each.rpartition("/")[2] == name]
+        if len(alike) == 1:
+            return alike[0]
         raise InputError(f"unknown algorithm {algorithm!r}; {nearest(algorithm, files)}")
     return name
 
@@ -51,11 +54,12 @@ def trainable(framework: str, algorithm: str) -> str:
     Raises:
         InputError: There is no such algorithm.
     """
+    is_ours = algorithm in algorithms(framework) or algorithm in _OLDER_NAMES
+    if not is_ours and _OWN_NAME.fullmatch(algorithm) and has_module(_own_module(framework, algorithm)):
+        return algorithm
     try:
         return name_of(framework, algorithm)
     except InputError as error:
-        if _OWN_NAME.fullmatch(algorithm) and has_module(_own_module(framework, algorithm)):
-            return algorithm
         own = f"if it is your own, call this in the folder of {_own_module(framework, algorithm)}.py"
         raise InputError(f"{error}; {own}") from None
 

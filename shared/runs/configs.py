@@ -275,7 +275,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         content = yaml.load(path.read_bytes(), _TextLoader)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+        raise InputError(f"cannot read {path} ({error.strerror}): check the path") from error
     except _GivenTwiceError as error:
         raise InputError(f"{path}: {error}; keep one of them") from error
     except (yaml.YAMLError, RecursionError) as error:

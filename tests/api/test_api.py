@@ -162,6 +162,8 @@ def test_a_goal_conditioned_policy_is_given_goals(train: Callable[..., corl_twin
     actions = run.policy(observations, goals=observations[::-1])
     assert actions.shape == (4, 2)
     assert_allclose(run.policy(observations[1], goals=observations[2]), actions[1], rtol=1e-4)
+    both = {"observation": observations[1], "desired_goal": observations[2]}
+    assert_allclose(run.policy(both), actions[1], rtol=1e-4)
     assert run.metric == "success_percent"
 
     def toward(seen: np.ndarray, goals: np.ndarray) -> np.ndarray:
@@ -229,6 +231,8 @@ def test_a_run_is_taken_up_where_it_stopped(
         ({"discont": 0.9}, "discont is not a setting; did you mean discount"),
         ({"env": "hoper-medium-v2"}, "unknown dataset 'hoper-medium-v2'; nearest: hopper-medium-v2"),
         ({"env": 3}, r"a source must have D4RL's get_dataset\(\), int has none"),
+        ({"env": {"rewards": [1.0]}}, "dict has none: name a dataset, or pass arrays through corl_twins.make_dataset"),
+        ({"algorithm": "gcivl", "env": "nowhere.hdf5"}, "'nowhere.hdf5' does not exist: check its path"),
         ({"resume": "nowhere"}, "cannot read nowhere/config.yaml"),
     ],
 )
@@ -241,6 +245,10 @@ def test_what_cannot_be_used_is_said_in_a_line(asked: dict, answer: str) -> None
 def test_bad_arrays_and_policies_are_refused() -> None:
     with pytest.raises(InputError, match="the dataset has no array 'terminals'"):
         corl_twins.make_dataset({name: values for name, values in arrays().items() if name != "terminals"})
+    with pytest.raises(InputError, match="a dataset is a mapping of names to arrays, not int: pass a dict"):
+        corl_twins.make_dataset(3)  # type: ignore[arg-type]  # what a user may do
+    with pytest.raises(InputError, match="there is no folder nowhere: name a run's folder"):
+        corl_twins.Run(Path("nowhere"))
     with pytest.raises(InputError, match="names no environment: pass env"):
         corl_twins.evaluate(lambda seen: seen, corl_twins.make_dataset(arrays()))
     with pytest.raises(InputError, match=r"neither an environment nor a dataset .*write module:lab/Nope-v0"):

@@ -176,17 +176,18 @@ def test_corls_tables_are_sweeps(name: str, number: int) -> None:
 
 def test_a_second_call_makes_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It does nothing if all runs exist. It prints the last line of a failed run, and still makes the other runs."""
-    folder, missing = tmp_path / "sweep", str(tmp_path / "missing.hdf5")
+    folder, broken = tmp_path / "sweep", str(tmp_path / "broken.hdf5")
+    Path(broken).touch()
     command = ["sweep", *BC, "--frameworks", "torch", "--folder", str(folder), *SHORT, "--threads", "1"]
     assert main([*command, "--seeds", "2", "--list"]) == 0
     assert capsys.readouterr().out.count(resuming.RunStatus.MISSING.value) == 2
     assert not folder.exists()
-    assert main([*command, "--datasets", missing, DATASET, "--jobs", "2"]) == 1
+    assert main([*command, "--datasets", broken, DATASET, "--jobs", "2"]) == 1
     printed, said = capsys.readouterr()
     assert "2 runs in" in printed
     assert f"done: any_percent_bc (torch) on {DATASET}, seed 0" in printed
-    (log,) = (folder / "logs").glob("BC-missing-s0-torch-*.log")
-    assert f"failed: any_percent_bc (torch) on {missing}, seed 0: error: " in said
+    (log,) = (folder / "logs").glob("BC-broken-s0-torch-*.log")
+    assert f"failed: any_percent_bc (torch) on {broken}, seed 0: error: " in said
     assert str(log) in said
     assert "runs that failed: 1;" in said
     (result,) = folder.glob("*/result.json")
@@ -198,6 +199,13 @@ def test_a_second_call_makes_what_is_missing(tmp_path: Path, capsys: pytest.Capt
     assert "1 finished, 0 to do" in capsys.readouterr().out
     assert result.stat().st_mtime_ns == finished
     assert len(list(folder.glob("*/config.yaml"))) == 1
+
+
+def test_a_missing_file_ends_a_sweep_before_its_first_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, missing = tmp_path / "sweep", str(tmp_path / "missing.hdf5")
+    assert main(["sweep", *BC, "--folder", str(folder), "--datasets", missing]) == 2
+    assert f"the dataset '{missing}' does not exist: check its path" in capsys.readouterr().err
+    assert not folder.exists()
 
 
 def test_what_shares_a_program(tmp_path: Path) -> None:

@@ -63,12 +63,13 @@ def start(cluster: Any, tmp_path: Path) -> Iterator[Callable[..., subprocess.Pop
 @pytest.mark.thorough
 def test_runs_are_made_and_failures_told(start: Callable[..., subprocess.Popen], tmp_path: Path) -> None:
     """A run with bad input is not retried; Ray itself prints nothing."""
-    folder, missing = tmp_path / "sweep", str(tmp_path / "missing.hdf5")
-    printed, said = (process := start("--datasets", missing, DATASET)).communicate(timeout=300)
+    folder, broken = tmp_path / "sweep", str(tmp_path / "broken.hdf5")
+    Path(broken).touch()
+    printed, said = (process := start("--datasets", broken, DATASET)).communicate(timeout=300)
     assert process.returncode == 1
-    (log,) = (folder / "logs").glob("BC-missing-*.log")
+    (log,) = (folder / "logs").glob("BC-broken-*.log")
     assert said.splitlines() == [
-        f"failed: any_percent_bc (torch) on {missing}, seed 0: {log.read_text().splitlines()[-1]} "
+        f"failed: any_percent_bc (torch) on {broken}, seed 0: {log.read_text().splitlines()[-1]} "
         f"(exit status 2, see {log})",
         "runs that failed: 1; mend the cause and call this again",
     ]

@@ -302,6 +302,7 @@ def test_a_trial_that_fails_is_told(tmp_path: Path) -> None:
     """It has no score, and the next call makes it again."""
     file = tmp_path / "search.yaml"
     missing = str(tmp_path / "missing.hdf5")
+    Path(missing).touch()
     file.write_text(yaml.safe_dump(asked(tmp_path / "tuned", datasets=[missing], search={"alpha": ["1", "2"]})))
     command = [sys.executable, "-m", "shared", "tune", str(file), "--trials", "1", "--attempts", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)

@@ -195,7 +195,7 @@ def test_bundled_datasets_are_found_from_anywhere(tmp_path: Path, monkeypatch: p
     ("name", "message"),
     [
         ("hopper-medum-v2", "unknown dataset 'hopper-medum-v2'; nearest: hopper-medium-v2"),
-        ("nowhere/own.hdf5", "there is no file 'nowhere/own.hdf5'"),
+        ("nowhere/own.hdf5", "the dataset 'nowhere/own.hdf5' does not exist: check its path"),
     ],
 )
 def test_a_dataset_that_is_not_there_is_named(name: str, message: str) -> None:

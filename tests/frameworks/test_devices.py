@@ -48,6 +48,13 @@ def test_pytorch_computes_on_a_device_or_says_in_a_line_that_it_cannot(
             torch_side.resolve_device(name)
 
 
+def test_pytorch_refuses_a_gpu_of_a_number_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for the seventh GPU doesn't want the processor."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match="device cuda:7 is not here, because PyTorch finds no GPU: use auto or cpu"):
+        torch_side.resolve_device("cuda:7")
+
+
 @pytest.mark.parametrize("name", ["mps", "foo", "", "cuda:x", "tpu:99999", "cpu:-1"])
 def test_jax_refuses_what_it_does_not_know(name: str) -> None:
     with pytest.raises(InputError, match=rf"device '{name}' is not one that JAX knows: use auto, cpu, cuda or tpu"):
@@ -66,8 +73,10 @@ def test_jax_without_the_device_uses_the_cpu(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(jax_side, "_devices", lambda platform: jax.devices("cpu") if platform == "cpu" else [])
-    assert jax_side.resolve_device("cuda:1").platform == "cpu"
-    assert capsys.readouterr().err == "device cuda:1 is not available here: using cpu\n"
+    assert jax_side.resolve_device("cuda").platform == "cpu"
+    assert capsys.readouterr().err == "device cuda is not available here: using cpu\n"
+    with pytest.raises(InputError, match="device cuda:1 is not here, because JAX finds none of its kind"):
+        jax_side.resolve_device("cuda:1")
 
 
 def test_jax_says_what_leaves_the_cpu_out(monkeypatch: pytest.MonkeyPatch) -> None:

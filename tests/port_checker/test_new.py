@@ -54,7 +54,7 @@ def test_all_files_are_written_or_none(tmp_path: Path) -> None:
         new.write_all(files)
     assert sorted(tmp_path.iterdir()) == [tmp_path / "b.py"]
     assert (tmp_path / "b.py").read_text() == "mine"
-    with pytest.raises(FileExistsError):
+    with pytest.raises(InputError, match=r"b\.py is no folder, because a file is there: name another one"):
         new.write_all({tmp_path / "a.py": "text", tmp_path / "b.py" / "c.py": "text"})
     assert not (tmp_path / "a.py").exists()
 

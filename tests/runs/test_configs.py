@@ -214,7 +214,7 @@ def test_pyrallis_by_itself_coerces_nothing_silently_either(kind: type, value: A
             "toy.yaml, walker2d-medium-v2: batchsize is not a setting; did you mean batch_size?",
         ),
         (["--env", "walker2d-expert-v2"], "toy.yaml, walker2d-expert-v2: batch_size must be a whole number, not '1.5'"),
-        (["--config_path", "nowhere.yaml"], "cannot read nowhere.yaml: No such file or directory"),
+        (["--config_path", "nowhere.yaml"], "cannot read nowhere.yaml (No such file or directory): check the path"),
     ],
 )
 def test_a_bad_command_line_is_refused(args: list[str], message: str) -> None:

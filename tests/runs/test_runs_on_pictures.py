@@ -52,7 +52,7 @@ def test_a_drawn_dataset_shows_the_states_and_holds_all_else(pictures: Path) -> 
     [
         ("mini/cartpole-expert", "states of CartPole-v1 cannot be drawn"),
         ("pictures", "states of silhouettes/hopper-v2 cannot be drawn"),
-        ("mini/hopper-medium-replay", "exists; name another --output"),
+        ("mini/hopper-medium-replay", "exists: name another file for the output"),
     ],
 )
 def test_what_cannot_be_drawn_is_told(

@@ -232,7 +232,7 @@ def test_without_timeouts_the_time_limit_is_the_environments(write_hdf5: WriteHD
         ({"buffer_size": 50}, "the dataset has 57 transitions; set buffer_size to at least that, not 50"),
         ({"batch_size": -1}, "batch_size must be greater than 0, not -1"),
         ({"env": "hopper-huge-v2"}, "unknown dataset 'hopper-huge-v2'"),
-        ({"env": "none.hdf5"}, "there is no file 'none.hdf5'"),
+        ({"env": "none.hdf5"}, "the dataset 'none.hdf5' does not exist"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(write_hdf5: WriteHDF5, changes: dict[str, Any], message: str) -> None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from shared.errors import InputError
 from shared.frameworks.twins import load_twin, trainable
 from shared.interrupts import ended_at_once
+from shared.names import dataset_path, is_file_name
 from shared.runs.configs import dump, from_settings
 from shared.runs.resuming import AUTO
 from shared.runs.vocabulary import in_house
@@ -149,6 +150,8 @@ def _algorithms(plan: Plan) -> dict[str, Changes]:
 
 def _cells(plan: Plan) -> Iterator[Cell]:
     seeds = range(plan.seeds) if isinstance(plan.seeds, int) else plan.seeds
+    for dataset in filter(is_file_name, plan.datasets):
+        dataset_path(dataset)
     for algorithm, own in _algorithms(plan).items():
         for framework in plan.frameworks:
             name = trainable(framework, algorithm)
