@@ -42,7 +42,7 @@ PAIR = Adapter(
         # With this rate, the critics soon agree so well that each is the smaller one for some of a row's actions.
         "other": {"actor_hidden_dims": (16, 24, 16), "critic_hidden_dims": (24, 16, 24), "n_action_samples": 3}
         | {"beta_schedule": "linear", "diffusion_steps": 8, "n_target_actions": 10, "clip_grad": 0.1, "eta": 3.0}
-        | {"ema_decay": 0.9, "ema_period": 2, "ema_start": 10, "max_timesteps": 40, "discount": 0.9, "tau": 0.1}
+        | {"ema_decay": 0.9, "ema_period": 2, "ema_start": 9, "max_timesteps": 40, "discount": 0.9, "tau": 0.1}
         | {"actor_lr": 1e-3, "critic_lr": 3e-3, "selection_temperature": 0.5},
         # In the authors' form: the average waits, and the rates fall with the evaluations
         "authors": SMALL

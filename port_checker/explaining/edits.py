@@ -157,15 +157,15 @@ def search(cases: Sequence[Case], families: Sequence[Family], within: bool, seco
         cases: The numbers to reproduce; the first case is tried first, so our twin should not give it.
         families: Kinds of changes, simple ones first.
         within: Whether operations within networks are changed too.
-        seconds: The time limit.
+        seconds: The processor time to use.
     """
-    end, program = time.monotonic() + seconds, cases[0].program
+    end, program = time.process_time() + seconds, cases[0].program
     # Changes that no network follows are cheap to evaluate.
     for heavy in (False, True):
         for family in families:
             found: list[Found] = []
             for edit in family(program, within):
-                if time.monotonic() > end:
+                if time.process_time() > end:
                     return found
                 if _is_heavy(edit, program) != heavy:
                     continue
@@ -242,7 +242,7 @@ def _roots(edit: Edit, cases: Sequence[Case], end: float) -> Iterator[float]:
     if all(not abs(off(neutral + step * unit) - here) > 1e-13 for step in (0.1, -0.5, 2.0)):
         return
     for start, width in STARTS:
-        if time.monotonic() > end:
+        if time.process_time() > end:
             return
         x = neutral + start * unit
         root = secant(off, x, x + width * unit)

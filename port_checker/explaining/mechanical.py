@@ -44,12 +44,12 @@ def mechanical(
     name: str, rung: str, group: str, asked: Sequence[Question], answers: Sequence[Figures], seconds: float
 ) -> tuple[Change, ...]:
     """The mechanical changes that give all of a group's numbers."""
-    end, pair, source, found = time.monotonic() + seconds, PAIRS[name], source_of(name), []
+    end, pair, source, found = time.process_time() + seconds, PAIRS[name], source_of(name), []
     pairs = [(q, figures) for q, figures in zip(asked, answers, strict=True) if figures.get(group)]
     # Numbers that our twin does not give come first.
     pairs.sort(key=lambda pair: group not in wrong_in(rung, pair[1], pair[0].expected))
     for mutant in candidates(pair, rung, group):
-        if time.monotonic() > end:
+        if time.process_time() > end:
             break
         with suppress(Exception):
             # Many mutants do not run at all.
