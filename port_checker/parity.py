@@ -55,7 +55,7 @@ CHECKS = {
 # The processor time for trying changes to the JAX file
 SECONDS = 30.0
 # The checks for which such a change is looked for
-MENDED = ("forward", "loss", "gradient", "update", "log")
+MENDED = ("forward", "loss", "gradient", "update", "log", "act")
 # The largest number of wrong numbers to list
 MOST = 5
 
