@@ -152,8 +152,8 @@ def cube_steps(
         place: Called with the environment before each new target, which it may confine.
         steps: The length of a trajectory.
     """
-    plans: Any = importlib.import_module("ogbench.manipspace.oracles.plan.cube_plan")
     with _made(name, seed, max_episode_steps=steps, mode="data_collection") as env:
+        plans: Any = importlib.import_module("ogbench.manipspace.oracles.plan.cube_plan")
         arm: Any = env.unwrapped
         plan = plans.CubePlanOracle(env=env, noise=_PLAN_NOISE, noise_smoothing=_SMOOTHING)
         for episode in count():
@@ -189,7 +189,8 @@ def _recorded(steps: Generator[Step, None, None], size: int) -> tuple[Arrays, fl
     kept: list[Step] = []
     with closing(steps), tqdm(total=size, desc="recording", unit=" rows", disable=None) as bar:
         for step in steps:
-            kept.append(step)
+            # What the environment tells would fill the memory.
+            kept.append(step._replace(info={}))
             bar.update(1)
             if step.end and len(kept) >= size:
                 break
