@@ -82,7 +82,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """A hint with up to three known names that are similar to `name`."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=_SIMILAR)
-    if not close and len(known) <= _FEW:
+    if not close and 0 < len(known) <= _FEW:
         return f"choose one of {', '.join(known)}"
     return f"nearest: {', '.join(close)}" if close else "no known name is similar"
 
