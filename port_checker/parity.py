@@ -53,7 +53,7 @@ CHECKS = {
     "compiled": "compiled by XLA, train_interval computes something else than its operations one by one",
 }
 # The processor time for trying changes to the JAX file
-SECONDS = 30.0
+SECONDS = 60.0
 # The checks for which such a change is looked for
 MENDED = ("forward", "loss", "gradient", "update", "log", "act")
 # The largest number of wrong numbers to list
