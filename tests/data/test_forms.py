@@ -247,7 +247,7 @@ def test_the_command_writes_what_a_run_reads(tmp_path: Path, capsys: pytest.Capt
     np.testing.assert_array_equal(source.raw["timeouts"], ENDS)
     assert source.attributes["env_id"] == "Some-v0"
     assert ended(datasets.main, arguments) == 2
-    assert "exists; name another" in capsys.readouterr().err
+    assert "exists: name another" in capsys.readouterr().err
     for name in (str(path), str(tmp_path / "paths.pkl")):
         with pytest.raises(InputError, match="corl-twins datasets import"):
             sources.read(name)

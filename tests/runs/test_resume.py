@@ -117,7 +117,7 @@ def disturb() -> None:
 IN_AN_ENVIRONMENT = {"sac": "d4rl/hopper-v2", "online/dqn": "CartPole-v1"}
 # One for each kind of loop, and of state beside the networks. TD3+BC's two come first, for what all have in common.
 LOOPS = ["td3_bc", "plas", "dt", "evaluation/fqe", *IN_AN_ENVIRONMENT, "model_based/dynamics", "model_based/mopo"]
-LOOPS += [f"finetune/{name}" for name in ("balanced_replay", "cal_ql", "rebrac", "rlpd", "spot")]
+LOOPS += [f"finetune/{name}" for name in ("acfql", "balanced_replay", "cal_ql", "rebrac", "rlpd", "spot")]
 # `tests/runs/test_finetune.py` stops IQL's in both of its phases.
 STOPPED = [*LOOPS, "finetune/iql"]
 
