@@ -7,6 +7,7 @@ import json
 import math
 import sys
 import textwrap
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -22,12 +23,13 @@ from shared.errors import InputError
 from shared.interrupts import ended_at_once
 
 with ended_at_once():
+    from parity_tests import pairs
     from parity_tests.engine.interpreter import interpreted
     from parity_tests.engine.precision import both_in
     from parity_tests.ladder.rungs import DEAR, RUNGS, Errors, tolerance
     from parity_tests.ladder.scene import Engine, Scene
     from parity_tests.ladder.settings import unequal_settings
-    from parity_tests.own import own_pair
+    from parity_tests.own import LIKE, own_pair
     from parity_tests.pair import Pair
     from port_checker.check import told_change
     from port_checker.explaining.changes import Change
@@ -202,7 +204,11 @@ def _climbed(
 
 
 def _where(error: Exception, pair: Pair) -> str:
-    """An exception in one line, with the file and the line that it comes from."""
+    """An exception in one line, with the file and the line that it comes from, or the name that an adapter misses."""
+    caller = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    if isinstance(error, AttributeError) and caller.parent == Path(str(pairs.__file__)).parent:
+        like, lacking = getattr(pair.jax, LIKE), type(error.obj).__name__
+        return f"pairs like {like} are compared by {error.name}, which {lacking} lacks: keep this name"
     for twin in (pair.jax, pair.torch):
         file = str(twin.__file__)
         if "(line " in (told := described(error, file)):

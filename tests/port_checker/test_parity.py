@@ -62,6 +62,16 @@ def test_what_a_step_decides_is_seen_in_the_loop(name: str) -> None:
         assert own.draw_statics(config, step) == {}
 
 
+def test_a_name_that_the_like_pairs_adapter_needs_is_told(tmp_path: Path) -> None:
+    """A file that inlines a helper is not told that it stops with an exception of its own."""
+    torch_file, jax_file = tmp_path / "my_torch.py", tmp_path / "my_jax.py"
+    torch_file.write_text(path_of("torch", "ifql").read_text().replace("expectile_weight", "weight_of"))
+    source = path_of("jax", "ifql").read_text()
+    jax_file.write_text(source.replace("# ---- config", 'PARITY_LIKE = "ifql"\n# ---- config', 1))
+    *_, last = parity.checked(parity.pair_of(torch_file, jax_file))
+    assert last.stopped.startswith("pairs like ifql are compared by expectile_weight, which IFQL lacks: keep this name")
+
+
 def test_goals_need_no_line() -> None:
     """Batches with goals are taken as in a run, and each network gets the goals that it learns from."""
     pair = PAIRS["goal_conditioned/gciql"]
