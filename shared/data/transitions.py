@@ -270,8 +270,8 @@ def ended_by_time(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> 
         return raw["timeouts"].astype(bool)
     if max_episode_steps is None:
         raise InputError(
-            "the dataset has no array 'timeouts' and its environment no time limit: add the array, or set "
-            "eval_env to another environment"
+            "the dataset has no array 'timeouts', and no time limit of its environment is known: add the array, or set "
+            "eval_env to an environment with a time limit"
         )
     return _counted_timeouts(raw["terminals"].astype(bool), max_episode_steps)
 
