@@ -21,7 +21,7 @@ SESSIONS = """
 import pytest
 
 FOLDERS = "testpaths=tests/benchmarks benchmarks"
-for flags in ([], ["--all-rungs", "-k", "iql and not finetune and not discrete"]):
+for flags in ([], ["--all-rungs", "-k", "[iql-"]):
     options = ["-p", "no:cacheprovider", "--collect-only", "--quiet", "--benchmark-only", "-o", FOLDERS]
     assert pytest.main([*options, *flags]) == 0
     print("the end")
