@@ -70,8 +70,7 @@ class Hyperparameters:
     flow_steps: int = bounded(10, low=1)
     # Chunks in a batch
     batch_size: int = bounded(256, low=1)
-    # Once the buffer is full, also take chunks that begin with the newest steps and go on with the oldest rows, as the
-    # authors do
+    # Once the buffer is full, also take chunks from the newest rows on into the oldest, as the authors do
     chunks_across_newest: bool = False
 
 
@@ -340,7 +339,7 @@ class ACFQL(struct.PyTreeNode):
     def critic_loss(self, critic: Network, batch: Chunks, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The squared error of both critics to the same target, the mean over both.
 
-        A chunk that goes on in the next episode counts with an error of 0.
+        A chunk that reaches into the next episode counts with an error of 0.
         """
         target = self.td_target(batch, noise)
         q = critic(batch.observations, batch.actions)

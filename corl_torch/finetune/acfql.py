@@ -62,8 +62,7 @@ class Hyperparameters:
     flow_steps: int = bounded(10, low=1)
     # Chunks in a batch
     batch_size: int = bounded(256, low=1)
-    # Once the buffer is full, also take chunks that begin with the newest steps and go on with the oldest rows, as the
-    # authors do
+    # Once the buffer is full, also take chunks from the newest rows on into the oldest, as the authors do
     chunks_across_newest: bool = False
 
 
@@ -342,7 +341,7 @@ class ACFQL:
     def critic_loss(self, batch: Chunks, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared error of both critics to the same target, the mean over both.
 
-        A chunk that goes on in the next episode counts with an error of 0.
+        A chunk that reaches into the next episode counts with an error of 0.
         """
         critic = self.critic
         target = self.td_target(batch, noise)

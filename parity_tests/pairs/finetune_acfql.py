@@ -13,7 +13,7 @@ from shared.data.chunks import Chunks
 from shared.data.returns import EndedBatch
 from shared.data.transitions import Batch
 
-# The row from which stored rows are counted, so that some chunks go on from the last stored row to the first one.
+# The row from which stored rows are counted, so that some chunks contain the last stored row and then the first one.
 FIRST = 60
 
 # Fewer layers compile faster; the offline twin's checks cover other depths, and the full-size check the default ones.

@@ -157,7 +157,7 @@ OFFLINE, ONLINE = 6, 20
 def settings_of(twin: ModuleType, folder: Path, settings: dict[str, Any]) -> tuple[Any, dict[str, np.ndarray]]:
     """Settings for a short run with twenty online steps, and the dataset to learn from, except for rewards."""
     raw = write_dataset(folder / "line.hdf5")
-    # Some of the data's actions reach their bounds, and some rewards are those of AntMaze's goals.
+    # Some of the data's actions reach their bounds, and some rewards say that AntMaze's goal is reached.
     reaching, rewards = np.clip(1.5 * raw["actions"], -1.0, 1.0), raw["rewards"].copy()
     rewards[::4] = 1.0
     with h5py.File(folder / "line.hdf5", "a") as file:

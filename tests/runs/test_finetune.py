@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ from shared.envs.scores import scale
 from shared.errors import InputError, Stopped
 from shared.frameworks.twins import load_twin
 from shared.runs.phases import PhaseResults, Phases
-from shared.runs.run import Run
 from shared.runs.seeds import train_seeds
 from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, only_run, read, rows, train
+from tests.runs.test_resume import stop_after
 
 pytestmark = pytest.mark.usefixtures("in_haste")
 
@@ -148,18 +147,8 @@ def test_a_run_tells_of_both_phases(whole: tuple[str, Path]) -> None:
 
 def stopped_after(updates: int, side: str, name: str, folder: Path, **settings: Any) -> Path:
     """The folder of a run that a signal stops after so many updates."""
-    advance, seen = Run.advance, [0]
-
-    def counting(self: Run, done: int, *args: Any) -> None:
-        advance(self, done, *args)
-        seen[0] += done
-        if seen[0] - done < updates <= seen[0]:
-            signal.raise_signal(signal.SIGTERM)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "advance", counting)
-        with pytest.raises(Stopped):
-            train(side, name, folder, **TWO_PHASES, **settings)
+    with stop_after(updates), pytest.raises(Stopped):
+        train(side, name, folder, **TWO_PHASES, **settings)
     return only_run(folder)
 
 
